@@ -53,7 +53,8 @@ def angular_difference(later: npt.ArrayLike, earlier: npt.ArrayLike) -> Values:
 
     q and -q are the same rotation, so antipodal quaternions differ by nothing.
     """
-    turn = Rotation.from_quat(np.asarray(later, dtype=np.float64)) * Rotation.from_quat(
-        np.asarray(earlier, dtype=np.float64)
-    ).inv()
+    turn = (
+        Rotation.from_quat(np.asarray(later, dtype=np.float64))
+        * Rotation.from_quat(np.asarray(earlier, dtype=np.float64)).inv()
+    )
     return np.asarray(turn.as_rotvec(), dtype=np.float64)

@@ -1,0 +1,1 @@
+"""The nodes: each reads its parameters, translates messages and calls the core."""

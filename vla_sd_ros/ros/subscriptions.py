@@ -1,0 +1,33 @@
+"""Subscriptions that report an incompatible QoS instead of staying silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.subscription import Subscription
+
+from vla_sd_ros.ros.diagnostics import Diagnostics
+
+
+def subscribe(
+    node: Node,
+    message_type: Any,
+    topic: str,
+    callback: Callable[[Any], None],
+    qos: QoSProfile,
+    diagnostics: Diagnostics,
+) -> Subscription:
+    """Subscribes; a publisher whose QoS cannot match appears in the diagnostics by topic and policy."""
+
+    def incompatible(event: Any) -> None:
+        diagnostics.hold(
+            f"incompatible_qos {topic}",
+            f"a publisher on {topic} offers a QoS that this node cannot receive (policy {event.last_policy_kind})",
+        )
+
+    events = SubscriptionEventCallbacks(incompatible_qos=incompatible)
+    return node.create_subscription(message_type, topic, callback, qos, event_callbacks=events)
