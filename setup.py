@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent.resolve()
 NAME = "vla_sd_ros"
 CMAKE_INPUTS = ("msg", "srv", "launch", "config", "models", NAME)
 GENERATED = ("msg", "srv")
+SHARE = ("share", NAME)
+SHARED_FOLDERS = ("launch", "config", "models")
 
 
 def name_this_interpreter_in_cmake_exports() -> None:
@@ -96,16 +98,21 @@ class BuildWithCMake(build_py):
         for path in [*installed.glob("lib/*.so"), *programs, *shared]:
             relative = path.relative_to(installed)
             if self.editable_mode:
+                if relative.parts[:2] == SHARE and len(relative.parts) > 2 and relative.parts[2] in SHARED_FOLDERS:
+                    continue
                 target = Path(sys.prefix, relative)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.unlink(missing_ok=True)
-                if relative.parts[:2] == ("share", NAME) and len(relative.parts) > 3:
-                    target.symlink_to(ROOT.joinpath(*relative.parts[2:]))
-                else:
-                    shutil.copy2(path, target)
+                shutil.copy2(path, target)
             else:
                 files.setdefault(str(relative.parent), []).append(str(path.relative_to(ROOT)))
         self.distribution.data_files = list(files.items())
+        if self.editable_mode:
+            for folder in SHARED_FOLDERS:
+                link = Path(sys.prefix, *SHARE, folder)
+                if link.is_dir() and not link.is_symlink():
+                    shutil.rmtree(link)
+                link.unlink(missing_ok=True)
+                link.symlink_to(ROOT / folder)
 
 
 class BinaryDistribution(Distribution):

@@ -47,7 +47,7 @@ class CameraConfig(BaseModel):
         max_view_skew_s: two views further apart than this are not one observation.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     views: Annotated[list[str], Field(min_length=1, max_length=2)] = ["camera"]
     transport: Literal["raw", "compressed"] = "raw"
@@ -77,7 +77,7 @@ class CameraNode(Node):
         self._config = read_parameters(self, CameraConfig)
         self._diagnostics = Diagnostics(self)
         limits = FreshnessLimits(self._config.max_age_s)
-        self._guards = {view: StampGuard(limits) for view in self._config.views}
+        self._stamp_guards = {view: StampGuard(limits) for view in self._config.views}
         self._latest: dict[str, tuple[int, str, Rgb]] = {}
         self._publisher = self.create_publisher(Observation, "observation", qos.reliable(depth=1))
         raw = self._config.transport == "raw"
@@ -90,7 +90,7 @@ class CameraNode(Node):
 
     def _on_image(self, view: str, message: Any) -> None:
         stamp_ns = nanoseconds(message.header.stamp)
-        verdict = self._guards[view].judge(stamp_ns, now_ns(self))
+        verdict = self._stamp_guards[view].judge(stamp_ns, now_ns(self))
         if verdict is StampVerdict.TIME_JUMP:
             self._latest.clear()
             self._diagnostics.fault("time_jump", f"stamps of {view} jumped back; earlier views are dropped")

@@ -45,7 +45,7 @@ class CommandConfig(BaseModel):
         limits: what may pass.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     base_frame: Annotated[str, Field(min_length=1)]
     control_rate_hz: Annotated[float, Field(ge=0.0, le=1000.0)] = 50.0

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from std_msgs.msg import String
 
 from vla_sd_ros.actions.convention import ActionConvention
 from vla_sd_ros.decoding.interface import DecodedAction, Decoder
-from vla_sd_ros.decoding.registry import make_decoder
+from vla_sd_ros.decoding.registry import DECODERS, make_decoder
 from vla_sd_ros.msg import KinematicState as KinematicStateMessage
 from vla_sd_ros.msg import Observation as ObservationMessage
 from vla_sd_ros.msg import VlaAction
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.prompt import clean_instruction
-from vla_sd_ros.policy.self_test import run_self_test
+from vla_sd_ros.policy.self_test import self_test
 from vla_sd_ros.ros import qos
 from vla_sd_ros.ros.action_messages import message_from_action
 from vla_sd_ros.ros.arrays import views_from_observation
@@ -63,16 +64,23 @@ class InferenceConfig(BaseModel):
 
     policy: Annotated[str, Field(min_length=1)]
     statistics_key: str = ""
-    decoder: Literal["autoregressive"] = "autoregressive"
+    decoder: str = "autoregressive"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     threads: Annotated[int, Field(ge=1, le=256)] = 1
-    views: Annotated[list[str], Field(min_length=1, max_length=2)] = ["camera"]
+    views: Annotated[list[str], Field(min_length=1, max_length=1)] = ["camera"]
     base_frame: Annotated[str, Field(min_length=1)]
     period_s: Annotated[float, Field(gt=0.0)]
     max_image_age_s: Annotated[float, Field(gt=0.0)] = 0.2
     max_state_age_s: Annotated[float, Field(gt=0.0)] = 0.2
     convention: ActionConvention
+
+    @field_validator("decoder")
+    @classmethod
+    def _known_decoder(cls, name: str) -> str:
+        if name not in DECODERS:
+            raise ValueError(f"unknown decoder; legal: {sorted(DECODERS)}")
+        return name
 
 
 class InferenceNode(ManagedNode):
@@ -87,13 +95,16 @@ class InferenceNode(ManagedNode):
     def set_up(self) -> None:
         """Loads the policy, tests that it sees, warms it up and connects."""
         config = read_parameters(self, InferenceConfig)
+        torch.set_num_threads(config.threads)
         policy = load_policy(
-            Path(config.policy), dtype=config.dtype, device=config.device, statistics_key=config.statistics_key or None
+            Path(config.policy),
+            dtype=getattr(torch, config.dtype),
+            device=config.device,
+            statistics_key=config.statistics_key or None,
         )
-        run_self_test(policy)
-        decoder = make_decoder(config.decoder, policy, threads=config.threads)
-        for _ in range(WARM_UP_DECODES):
-            decoder.decode(decoder.example_observation(), None)
+        self_test(policy)
+        policy.warm_up(WARM_UP_DECODES)
+        decoder = make_decoder(config.decoder, policy, config.views[0])
         self._config, self._decoder = config, decoder
         self._slot: LatestSlot[Observation] = LatestSlot()
         self._guard = StampGuard(FreshnessLimits(config.max_image_age_s))

@@ -40,7 +40,7 @@ class KinematicStateConfig(BaseModel):
         max_skew_s: joints and pose further apart than this do not describe one instant.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     arm_joints: Annotated[list[str], Field(min_length=1)]
     finger_joints: Annotated[list[str], Field(min_length=1)]

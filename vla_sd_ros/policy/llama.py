@@ -1,0 +1,177 @@
+"""The language model: Llama 2 (Touvron et al. 2023) with fused projections and an optional static cache.
+
+One ``forward`` serves training (no cache, causal), prefill (cache, causal), decoding (one query) and the verification
+of drafts (queries of any number with positions and mask of their own).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vla_sd_ros.policy.attention import attend
+from vla_sd_ros.policy.config import AttentionKernel, LlamaConfig
+from vla_sd_ros.policy.kv_cache import KeyValueCache
+
+Rotary = tuple[torch.Tensor, torch.Tensor]
+
+
+class Llama(nn.Module):
+    """Token embedding, decoder layers, final norm and output matrix."""
+
+    rotary: torch.Tensor
+
+    def __init__(self, config: LlamaConfig, kernel: AttentionKernel = "eager") -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.embedding_rows, config.width)
+        self.layers = nn.ModuleList(DecoderLayer(config, index, kernel) for index in range(config.depth))
+        self.norm = RmsNorm(config.width, config.norm_epsilon)
+        self.lm_head = nn.Linear(config.width, config.embedding_rows, bias=False)
+        self.register_buffer("rotary", rotary_table(config), persistent=False)
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        cache: KeyValueCache | None = None,
+        start: int = 0,
+    ) -> torch.Tensor:
+        """Hidden states after the final norm.
+
+        Args:
+            embeddings: [B, S, width]; B is 1 where there is a cache.
+            positions: int64 [S], rotary positions; None: ``start`` to ``start + S``.
+            mask: which of the ``start + S`` slots each query may attend, broadcastable to [B, H, S, start + S];
+                boolean (true: may attend) or additive; None: causal.
+            cache: keys and values of the slots before ``start``; receives those of the queries.
+            start: first slot of the queries.
+
+        Returns:
+            [B, S, width].
+
+        Raises:
+            ValueError: where the sequence is longer than the rotary table or the cache.
+        """
+        length = embeddings.shape[1]
+        stop = start + length
+        limit = self.config.max_positions if cache is None else min(self.config.max_positions, cache.max_slots)
+        if stop > limit:
+            raise ValueError(f"sequence of {stop} positions; legal: up to {limit}")
+        if mask is None and length > 1:
+            mask = causal_mask(length, start, embeddings.device)
+        table = self.rotary[:, start:stop] if positions is None else self.rotary[:, positions]
+        cosine, sine = table[:, :, None, None].unbind(0)
+        rotary = (cosine, sine)
+        hidden = embeddings
+        for layer in self.layers:
+            hidden = layer(hidden, rotary, mask, cache, start)
+        return self.norm(hidden)
+
+
+class DecoderLayer(nn.Module):
+    """Attention and gated perceptron, each behind an RMS norm, on a residual stream."""
+
+    def __init__(self, config: LlamaConfig, index: int, kernel: AttentionKernel) -> None:
+        super().__init__()
+        self.input_norm = RmsNorm(config.width, config.norm_epsilon)
+        self.attention = CausalAttention(config, index, kernel)
+        self.mlp_norm = RmsNorm(config.width, config.norm_epsilon)
+        self.mlp = GatedPerceptron(config.width, config.mlp_width)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        rotary: Rotary,
+        mask: torch.Tensor | None,
+        cache: KeyValueCache | None,
+        start: int,
+    ) -> torch.Tensor:
+        """Residual stream [B, S, width] to the same shape; the other arguments as in :class:`Llama`."""
+        hidden = hidden + self.attention(self.input_norm(hidden), rotary, mask, cache, start)
+        return hidden + self.mlp(self.mlp_norm(hidden))
+
+
+class CausalAttention(nn.Module):
+    """Multi-head attention with rotary positions and one fused projection for queries, keys and values."""
+
+    def __init__(self, config: LlamaConfig, index: int, kernel: AttentionKernel) -> None:
+        super().__init__()
+        self.index = index
+        self.heads = config.heads
+        self.kernel = kernel
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        rotary: Rotary,
+        mask: torch.Tensor | None,
+        cache: KeyValueCache | None,
+        start: int,
+    ) -> torch.Tensor:
+        """[B, S, width] to the same shape."""
+        batch, length, width = hidden.shape
+        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, -1)
+        queries, keys = rotate(qkv[:, :, :2], rotary).permute(2, 0, 3, 1, 4).unbind(0)
+        values = qkv[:, :, 2].transpose(1, 2)
+        if cache is not None:
+            keys, values = cache.update(self.index, start, keys, values)
+            queries = queries.to(keys.dtype)
+        mixed = attend(queries, keys, values, mask, self.kernel).to(hidden.dtype)
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class GatedPerceptron(nn.Module):
+    """SwiGLU with gate and up projection fused."""
+
+    def __init__(self, width: int, mlp_width: int) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * mlp_width, bias=False)
+        self.down = nn.Linear(mlp_width, width, bias=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, S, width] to the same shape."""
+        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class RmsNorm(nn.Module):
+    """Root mean square norm with a learned gain."""
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., width] to the same shape."""
+        return F.rms_norm(hidden, self.weight.shape, self.weight.to(hidden.dtype), self.epsilon)
+
+
+def rotary_table(config: LlamaConfig) -> torch.Tensor:
+    """Cosine and signed sine of the rotary embedding (Su et al. 2021), float32 [2, max_positions, head_width].
+
+    The sine of the first half is negated, so that ``x * cos + roll(x, d / 2) * sine`` rotates the pairs
+    (i, i + d / 2) in two operations.
+    """
+    half = config.head_width // 2
+    frequencies = config.rope_theta ** -(torch.arange(half, dtype=torch.float32) / half)
+    angles = torch.arange(config.max_positions, dtype=torch.float32)[:, None] * frequencies
+    cosine = torch.cat([angles.cos(), angles.cos()], dim=-1)
+    sine = torch.cat([-angles.sin(), angles.sin()], dim=-1)
+    return torch.stack([cosine, sine])
+
+
+def rotate(heads: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+    """Rotates [B, S, n, H, d] by cosine and signed sine, [S, 1, 1, d] each."""
+    cosine, sine = rotary[0].to(heads.dtype), rotary[1].to(heads.dtype)
+    return torch.addcmul(heads * cosine, heads.roll(heads.shape[-1] // 2, dims=-1), sine)
+
+
+def causal_mask(length: int, start: int, device: torch.device) -> torch.Tensor:
+    """Boolean [length, start + length]: query i may attend slots up to ``start + i``."""
+    return torch.ones(length, start + length, dtype=torch.bool, device=device).tril(start)

@@ -1,0 +1,117 @@
+"""The whole policy: image and prompt in, scores of the 256 action ids out."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vla_sd_ros.actions.bins import N_DOF
+from vla_sd_ros.policy.config import PolicyConfig
+from vla_sd_ros.policy.kv_cache import KeyValueCache
+from vla_sd_ros.policy.llama import Llama
+from vla_sd_ros.policy.packed_linear import pack_linears
+from vla_sd_ros.policy.projector import FusedProjector
+from vla_sd_ros.policy.vision import FusedVision, LayerScale
+
+
+class VisionLanguageActionModel(nn.Module):
+    """OpenVLA's architecture at any size.
+
+    Sequence: BOS, then the projected patches, then the rest of the prompt, then up to seven action tokens.
+    """
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.vision = FusedVision(config)
+        self.projector = FusedProjector(config.feature_width, config.llama.width)
+        self.language_model = Llama(config.llama, config.attention)
+
+    def patch_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Pixels, float [B, 6, H, W] as :func:`~vla_sd_ros.policy.image.pixel_values` gives, to [B, P, Dv]."""
+        features: torch.Tensor = self.vision(pixel_values)
+        return features
+
+    def embed_prefix(self, pixel_values: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings [B, P + T, hidden] of image and prompt; ``input_ids`` int64 [B, T] start with BOS."""
+        return self.join_prefix(self.patch_features(pixel_values), input_ids)
+
+    def join_prefix(self, patch_features: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings [B, P + T, hidden]: BOS, projected patches [B, P, Dv], the rest of ``input_ids`` [B, T]."""
+        words = self.language_model.embed_tokens(input_ids)
+        patches = self.projector(patch_features).to(words.dtype)
+        return torch.cat([words[:, :1], patches, words[:, 1:]], dim=1)
+
+    def training_logits(
+        self,
+        pixel_values: torch.Tensor,
+        input_ids: torch.Tensor,
+        action_ids: torch.Tensor,
+        prompt_lengths: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores of all seven tokens under teacher forcing; gradients flow, autocast applies.
+
+        Args:
+            pixel_values: float [B, 6, H, W].
+            input_ids: int64 [B, T], prompts; where lengths differ, padded at the end with any id.
+            action_ids: int64 [B, 7], token ids of the wanted action.
+            prompt_lengths: int64 [B], ids of each prompt that are not padding; None: all T. A prompt's action
+                follows its own last id, as at run time, and causal attention never sees the padding.
+
+        Returns:
+            Logits [B, 7, 256] over the action ids in id order, and the patch features [B, P, Dv].
+        """
+        features = self.patch_features(pixel_values)
+        batch, longest = input_ids.shape
+        if prompt_lengths is None:
+            prompt_lengths = torch.full((batch,), longest, device=input_ids.device)
+        forced = N_DOF - 1
+        places = prompt_lengths[:, None] + torch.arange(forced, device=input_ids.device)
+        ids = F.pad(input_ids, (0, forced), value=self.config.bos_id).scatter(1, places, action_ids[:, :forced])
+        hidden = self.language_model(self.join_prefix(features, ids))
+        # The position before a token predicts it: the prompt's last position predicts the first token.
+        rows = self.config.n_patches + prompt_lengths[:, None] - 1 + torch.arange(N_DOF, device=input_ids.device)
+        predicting = hidden.gather(1, rows[:, :, None].expand(-1, -1, hidden.shape[-1]))
+        return self.action_logits(predicting), features
+
+    def action_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states [..., hidden] to scores [..., 256] of the action ids alone, in id order."""
+        first, last = self.config.first_action_id, self.config.vocabulary_size
+        return F.linear(hidden, self.language_model.lm_head.weight[first:last])
+
+    def new_cache(self, extra_slots: int = N_DOF) -> KeyValueCache:
+        """A cache for the longest prefix and ``extra_slots`` more, on the model's device.
+
+        On a CPU it is float32 whatever the weights are: attention over few queries is four times faster than in
+        bfloat16 there.
+        """
+        weight = self.language_model.lm_head.weight
+        dtype = torch.float32 if weight.device.type == "cpu" else weight.dtype
+        llama = self.config.llama
+        slots = min(self.config.n_patches + self.config.max_prompt_ids + extra_slots, llama.max_positions)
+        return KeyValueCache(llama.depth, llama.heads, slots, llama.head_width, dtype, weight.device)
+
+
+def pack_for_cpu(model: VisionLanguageActionModel) -> VisionLanguageActionModel:
+    """Lays all linear layers but the output matrix out for a CPU's matrix kernels; inference only from then on."""
+    pack_linears(model.vision, model.config.n_patches)
+    pack_linears(model.projector, model.config.n_patches)
+    pack_linears(model.language_model.layers, rows_hint=1)
+    return model
+
+
+def initialise(model: VisionLanguageActionModel, seed: int = 0, deviation: float = 0.02) -> VisionLanguageActionModel:
+    """Weights for training from scratch: truncated normal, biases 0, norms 1; reproducible."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
+            nn.init.trunc_normal_(module.weight, std=deviation, generator=generator)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        elif isinstance(module, LayerScale):
+            nn.init.constant_(module.scale_factor, model.config.dinov2.layer_scale or 1.0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("pos_embed", "cls_token", "reg_token")):
+            nn.init.trunc_normal_(parameter, std=deviation, generator=generator)
+    return model
