@@ -97,6 +97,16 @@ def run_closed_loop(plan: ClosedLoopPlan, on_episode: Callable[[EpisodeRecord], 
     return ClosedLoopResult(episodes, {name: round(value, 1) for name, value in memory.items()})
 
 
+def above_decode_ms(episodes: Sequence[EpisodeRecord]) -> list[float]:
+    """What the nodes and the middleware add to each decode, ms: only where every observation was answered."""
+    added: list[float] = []
+    for episode in episodes:
+        decodes = episode.stage_ms.get("total", [])
+        if len(decodes) == len(episode.camera_to_action_ms):
+            added.extend(whole - decode for whole, decode in zip(episode.camera_to_action_ms, decodes, strict=True))
+    return added
+
+
 def quantiles_ms(samples: Sequence[float]) -> dict[str, float]:
     """Median, 95th and 99th percentile; empty where there are no samples."""
     if not samples:
@@ -135,6 +145,7 @@ def report_of(plan: ClosedLoopPlan, result: ClosedLoopResult) -> dict[str, Any]:
         "latency_ms": {
             "camera_to_action": quantiles_ms(action),
             "camera_to_command": quantiles_ms(command),
+            "above_decode": quantiles_ms(above_decode_ms(result.episodes)),
             "stages": {name: quantiles_ms(samples) for name, samples in stages.items()},
         },
         "memory_mb": result.memory_mb,

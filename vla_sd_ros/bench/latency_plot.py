@@ -21,7 +21,7 @@ def plot_latency(report: dict[str, Any], path: Path) -> None:
     latency = report["latency_ms"]
     stages = {name: figures["p50"] for name, figures in latency["stages"].items() if name != "total"}
     decode_ms = latency["stages"]["total"]["p50"]
-    transport_ms = max(0.0, latency["camera_to_action"]["p50"] - decode_ms)
+    transport_ms = latency["above_decode"].get("p50", max(0.0, latency["camera_to_action"]["p50"] - decode_ms))
     parts = {"ROS: image to decoder to action": transport_ms, **stages}
     figure, axes = plt.subplots(figsize=(9, 2.6), layout="constrained")
     left = 0.0

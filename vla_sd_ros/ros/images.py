@@ -82,32 +82,46 @@ def rgb_from_compressed(message: Any, allowed: Collection[str] = DEFAULT_ENCODIN
     """A ``sensor_msgs/CompressedImage`` (JPEG or PNG, 8 bit) as RGB, uint8 [height, width, 3].
 
     ``format`` may name the encoding before compression ("bayer_rggb8; jpeg compressed bayer_rggb8"): Bayer pictures
-    are then demosaiced, as raw ones are.
+    that were compressed as they are, in one channel, are then demosaiced, as raw ones are. Where it names none ("jpeg")
+    a colour picture is taken as soon as any colour encoding is allowed, and a grey one where ``mono8`` is.
 
     Raises:
         InvalidImage: on an encoding that is not allowed, depth, 16-bit pixels, or data that does not decode.
     """
     form = message.format.lower()
-    encoding = form.split(";")[0].strip()
-    encoding = encoding if encoding in _COLOUR or ";" in form else "bgr8"
+    named = form.split(";")[0].strip()
     if "depth" in form:
         raise InvalidImage(f"format {message.format!r} is depth, not colour")
-    if encoding not in allowed or encoding not in _COLOUR:
-        raise InvalidImage(f"encoding {encoding!r} is not accepted; legal: {sorted(allowed)}")
+    if (";" in form or named in _COLOUR) and (named not in allowed or named not in _COLOUR):
+        raise InvalidImage(f"encoding {named!r} is not accepted; legal: {sorted(allowed)}")
+    picture = _decompressed(message)
+    grey = picture.ndim == 2
+    encoding = (named if named in _BAYER else "mono8") if grey else "bgr8"
+    if named not in _COLOUR and (encoding not in allowed if grey else not _names_colour(allowed)):
+        raise InvalidImage(f"a {'grey' if grey else 'colour'} picture is not accepted; legal: {sorted(allowed)}")
+    if grey and named in _CHANNELS and "mono8" not in allowed:
+        raise InvalidImage(f"the picture is grey, though its format is {message.format!r}")
+    return _to_rgb(np.atleast_3d(picture), encoding)
+
+
+def _names_colour(allowed: Collection[str]) -> bool:
+    return any(name in _CHANNELS for name in allowed)
+
+
+def _decompressed(message: Any) -> npt.NDArray[np.uint8]:
+    """Grey, uint8 [height, width], or B, G, R, uint8 [height, width, 3]."""
     if len(message.data) == 0:
         raise InvalidImage("compressed image is empty")
-    grey = encoding in _BAYER or encoding == "mono8"
     buffer = np.frombuffer(message.data, dtype=np.uint8)
-    flags = cv2.IMREAD_ANYDEPTH | (cv2.IMREAD_GRAYSCALE if grey else cv2.IMREAD_COLOR)
     try:
-        picture = cv2.imdecode(buffer, flags)
+        picture = cv2.imdecode(buffer, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)
     except cv2.error as error:
         raise InvalidImage(f"compressed image does not decode: {error}") from error
     if picture is None:
         raise InvalidImage(f"compressed image of {len(message.data)} bytes does not decode as {message.format!r}")
     if picture.dtype != np.uint8:
         raise InvalidImage(f"compressed image has {picture.dtype} pixels; legal: uint8")
-    return _to_rgb(np.atleast_3d(picture), encoding if grey else "bgr8")
+    return np.asarray(picture, dtype=np.uint8)
 
 
 def _pixels(message: Any, height: int, row: int, step: int) -> npt.NDArray[np.uint8]:

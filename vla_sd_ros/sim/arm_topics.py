@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +74,7 @@ class ArmTopics:
         self._gripper: tuple[int, bool] | None = None
         self._action_arrivals_s: dict[int, float] = {}
         # The gripper is commanded once per accepted action; twists come at the control rate as well.
-        self._command_arrivals_s: deque[float] = deque(maxlen=64)
+        self._command_arrivals_s: list[float] = []
 
     def wait_for_peers(self, timeout_s: float, should_stop: Callable[[], bool]) -> bool:
         """Waits until somebody takes the images, the joints and the poses and somebody sends twists."""
@@ -150,6 +149,7 @@ class ArmTopics:
         with self._changed:
             self._twist = self._gripper = None
             self._action_arrivals_s.clear()
+            self._command_arrivals_s.clear()
 
     def action_arrival_s(self, stamp_ns: int) -> float | None:
         """Monotonic time at which the action for ``stamp_ns`` arrived here."""

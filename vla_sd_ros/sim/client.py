@@ -38,6 +38,7 @@ class EpisodeRecord:
         camera_to_action_ms: image left to action arrived, per observation, monotonic clock of the simulator.
         camera_to_command_ms: image left to arm command arrived.
         stage_ms: stage name to durations, per action; ``total`` is the whole decode.
+        tokens: the action token ids, per action.
         wall_s: duration of the episode on the wall clock.
     """
 
@@ -51,6 +52,7 @@ class EpisodeRecord:
     camera_to_action_ms: list[float]
     camera_to_command_ms: list[float]
     stage_ms: dict[str, list[float]] = field(default_factory=dict)
+    tokens: list[tuple[int, ...]] = field(default_factory=list)
     wall_s: float = 0.0
 
 
@@ -68,7 +70,7 @@ class SimulatorClient:
         self._active = False
         self._status: Any = None
         self._stage_ms: dict[str, list[float]] = {}
-        self.actions = 0
+        self._tokens: list[tuple[int, ...]] = []
         self._node.create_subscription(Bool, "lifecycle_manager/active", self._on_active, qos.latched())
         self._node.create_subscription(EpisodeStatus, "simulator_node/episode", self._on_status, qos.latched())
         self._node.create_subscription(VlaAction, "vla_action", self._on_action, qos.reliable(depth=50))
@@ -95,6 +97,7 @@ class SimulatorClient:
         started_s = time.monotonic()
         with self._changed:
             self._stage_ms = {}
+            self._tokens = []
             self._status = None
         if not self._start.wait_for_service(timeout_sec=timeout_s):
             raise GraphError("the simulator's start service is not there")
@@ -117,6 +120,7 @@ class SimulatorClient:
             camera_to_action_ms=list(status.camera_to_action_ms),
             camera_to_command_ms=list(status.camera_to_command_ms),
             stage_ms=self._stage_ms,
+            tokens=self._tokens,
             wall_s=time.monotonic() - started_s,
         )
 
@@ -150,7 +154,7 @@ class SimulatorClient:
         self._notify()
 
     def _on_action(self, message: Any) -> None:
-        self.actions += 1
+        self._tokens.append(tuple(message.tokens.tolist()))
         stats = message.stats
         for name, duration_ms in [*zip(stats.stage_names, stats.stage_ms, strict=True), ("total", stats.total_ms)]:
             self._stage_ms.setdefault(name, []).append(float(duration_ms))

@@ -34,6 +34,7 @@ class EpisodeOutcome:
         steps: control periods taken.
         reason: why it ended.
         aborted: whether it ended for a reason outside the task.
+        left_s: observation's stamp in nanoseconds to the monotonic time at which its image left.
         camera_to_action_ms: per observation, from the image leaving to its action arriving here.
         camera_to_command_ms: per observation, from the image leaving to its command arriving here.
     """
@@ -42,6 +43,7 @@ class EpisodeOutcome:
     steps: int = 0
     reason: str = ""
     aborted: bool = False
+    left_s: dict[int, float] = field(default_factory=dict)
     camera_to_action_ms: list[float] = field(default_factory=list)
     camera_to_command_ms: list[float] = field(default_factory=list)
 
@@ -84,13 +86,9 @@ class Lockstep:
         while time.monotonic() < give_up_s:
             self.advance(PERIOD_NS)
             self._topics.publish_state(world, self._time_ns)
-            left_s = self._topics.publish_image(image, self._time_ns)
+            outcome.left_s[self._time_ns] = self._topics.publish_image(image, self._time_ns)
             command = self._topics.wait_for_command(self._time_ns, min(REPEAT_AFTER_S, self._command_wait_s))
             if command is not None:
-                action_s = self._topics.action_arrival_s(self._time_ns)
-                if action_s is not None:
-                    outcome.camera_to_action_ms.append((action_s - left_s) * MS_PER_S)
-                outcome.camera_to_command_ms.append((command.arrived_s - left_s) * MS_PER_S)
                 return command
         outcome.reason = f"no command came for {self._command_wait_s} s"
         return None
@@ -110,7 +108,6 @@ class RealTime:
         self._clock_ns = clock_ns
         self._command_timeout_s = command_timeout_s
         self._next_tick_s = 0.0
-        self._left_s: dict[int, float] = {}
 
     def now_ns(self) -> int:
         """Wall clock, nanoseconds."""
@@ -120,28 +117,15 @@ class RealTime:
         """Publishes, sleeps until the period is over, returns whatever command is newest then."""
         stamp_ns = self._clock_ns()
         self._topics.publish_state(world, stamp_ns)
-        self._left_s[stamp_ns] = self._topics.publish_image(image, stamp_ns)
+        outcome.left_s[stamp_ns] = self._topics.publish_image(image, stamp_ns)
         now_s = time.monotonic()
         # A period that was missed is not caught up: the world would run faster than the clock.
         self._next_tick_s = max(self._next_tick_s + CONTROL_PERIOD_S, now_s)
         time.sleep(self._next_tick_s - now_s)
-        self._measure(outcome)
         command = self._topics.newest_command()
         if command is None or time.monotonic() - command.arrived_s > self._command_timeout_s:
             return ReceivedCommand(stamp_ns, np.zeros(6), time.monotonic())
         return command
-
-    def _measure(self, outcome: EpisodeOutcome) -> None:
-        settled_s = time.monotonic() - SAME_CAUSE_S
-        for stamp_ns, left_s in list(self._left_s.items()):
-            action_s = self._topics.action_arrival_s(stamp_ns)
-            if action_s is None or action_s > settled_s:
-                continue
-            del self._left_s[stamp_ns]
-            outcome.camera_to_action_ms.append((action_s - left_s) * MS_PER_S)
-            command_s = self._topics.command_arrival_s(action_s)
-            if command_s is not None:
-                outcome.camera_to_command_ms.append((command_s - left_s) * MS_PER_S)
 
 
 def run_episode(
@@ -163,6 +147,27 @@ def run_episode(
         on_frame: gets every camera image.
     """
     outcome = EpisodeOutcome()
+    _carry_out(outcome, world, topics, pace, max_steps, should_stop, on_frame)
+    time.sleep(SAME_CAUSE_S)  # the last action may still be on its way here
+    for stamp_ns, left_s in outcome.left_s.items():
+        action_s = topics.action_arrival_s(stamp_ns)
+        command_s = None if action_s is None else topics.command_arrival_s(action_s)
+        if action_s is not None:
+            outcome.camera_to_action_ms.append((action_s - left_s) * MS_PER_S)
+        if command_s is not None:
+            outcome.camera_to_command_ms.append((command_s - left_s) * MS_PER_S)
+    return outcome
+
+
+def _carry_out(
+    outcome: EpisodeOutcome,
+    world: LiberoWorld,
+    topics: ArmTopics,
+    pace: Pace,
+    max_steps: int,
+    should_stop: Callable[[], bool],
+    on_frame: Callable[[Rgb], None] | None,
+) -> None:
     while outcome.steps < max_steps:
         image = world.render()
         if on_frame is not None:
@@ -171,12 +176,11 @@ def run_episode(
         if command is None or should_stop():
             outcome.aborted = True
             outcome.reason = outcome.reason or "the episode was reset"
-            return outcome
+            return
         gripper = 1.0 if topics.gripper_is_open() else 0.0
         outcome.success = world.step(env_action_from_si([*(command.twist * CONTROL_PERIOD_S), gripper]))
         outcome.steps += 1
         if outcome.success:
             outcome.reason = "the task's predicate holds"
-            return outcome
+            return
     outcome.reason = f"no success within {max_steps} steps"
-    return outcome

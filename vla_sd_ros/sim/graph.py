@@ -54,6 +54,13 @@ class SimulatedGraph:
         """Whether the launch still runs."""
         return self._process.poll() is None
 
+    def wait(self, timeout_s: float) -> int | None:
+        """Waits for the launch to end by itself; returns its exit status, None where it still runs."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def close(self) -> int:
         """Interrupts the launch, as Ctrl-C would, and waits; returns its exit status."""
         self._ended.set()

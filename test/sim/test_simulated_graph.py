@@ -1,0 +1,108 @@
+"""The whole graph, as launched: real processes, real DDS, a real LIBERO world."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import rclpy
+import yaml
+from random_checkpoint import write_random_checkpoint
+
+from vla_sd_ros.cli.paths import share
+from vla_sd_ros.sim.client import GraphError, SimulatorClient
+from vla_sd_ros.sim.graph import SimulatedGraph
+
+READY_S = 120.0
+EPISODE_S = 90.0
+STEPS = 6
+LAUNCH_FILE = share() / "launch" / "sim.launch.py"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random_checkpoint(tmp_path_factory.mktemp("policy") / "random")
+
+
+@pytest.fixture(scope="module")
+def short_episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulation's parameters, with episodes of a few steps."""
+    parameters = yaml.safe_load((share() / "config" / "sim.yaml").read_text())
+    parameters["/**/simulator_node"]["ros__parameters"]["max_steps"] = STEPS
+    file = tmp_path_factory.mktemp("parameters") / "sim.yaml"
+    file.write_text(yaml.safe_dump(parameters))
+    return file
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ros() -> Iterator[None]:
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@contextmanager
+def running(tmp_path: Path, **arguments: str) -> Iterator[tuple[SimulatedGraph, SimulatorClient]]:
+    log = tmp_path / f"launch-{uuid.uuid4().hex[:6]}.log"
+    with SimulatedGraph(LAUNCH_FILE, arguments, os.environ, log) as graph:
+        client = SimulatorClient(graph.is_alive)
+        try:
+            client.wait_until_ready(READY_S)
+            yield graph, client
+        except GraphError as error:
+            raise AssertionError(f"{error}\n{log.read_text()}") from error
+        finally:
+            client.close()
+
+
+def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives_the_same_episode(
+    tmp_path: Path, policy: Path, short_episodes: Path
+) -> None:
+    videos = tmp_path / "videos"
+    arguments = {"policy": str(policy), "params": str(short_episodes), "record": str(videos)}
+    with running(tmp_path, **arguments) as (graph, client):
+        for task_id in (8, 1):
+            record = client.run_episode("libero_goal", task_id, 3, EPISODE_S)
+            assert (record.steps, record.success, record.task_id) == (STEPS, False, task_id)
+            assert len(record.camera_to_action_ms) == len(record.camera_to_command_ms) == len(record.tokens) == STEPS
+        assert record.instruction == "put the bowl on the stove"
+        first, again = (client.run_episode("libero_goal", 1, 0, EPISODE_S).tokens for _ in range(2))
+        assert first == again
+        with pytest.raises(GraphError, match="initial_state"):
+            client.run_episode("libero_goal", 1, 999, EPISODE_S)
+        with pytest.raises(GraphError, match="libero_goal"):
+            client.run_episode("libero_nonsense", 0, 0, EPISODE_S)
+        assert graph.is_alive()
+    assert sorted(video.name for video in videos.glob("*.mp4")) == [
+        "libero_goal_1_00.mp4",
+        "libero_goal_1_03.mp4",
+        "libero_goal_8_03.mp4",
+    ]
+
+
+def test_in_real_time_and_one_process_the_world_moves_at_its_rate_whatever_the_decoder_takes(
+    tmp_path: Path, policy: Path, short_episodes: Path
+) -> None:
+    arguments = {"policy": str(policy), "params": str(short_episodes), "mode": "realtime", "composed": "true"}
+    with running(tmp_path, **arguments) as (_, client):
+        record = client.run_episode("libero_goal", 8, 0, EPISODE_S)
+        assert record.steps == STEPS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [({"suite": "libero_nonsense"}, "libero_goal"), ({"task": "99"}, "task_id"), ({"policy": "/nowhere"}, "lacks")],
+)
+def test_an_unknown_suite_task_or_checkpoint_brings_the_launch_down_and_says_why(
+    tmp_path: Path, policy: Path, arguments: dict[str, str], says: str
+) -> None:
+    log = tmp_path / "launch.log"
+    graph = SimulatedGraph(LAUNCH_FILE, {"policy": str(policy), **arguments}, os.environ, log)
+    status = graph.wait(READY_S)
+    graph.close()
+    assert status == 1
+    assert says in log.read_text()

@@ -1,0 +1,32 @@
+"""``vla-sd``: check the machine, run the demonstration, evaluate, train, measure."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import typer
+
+from vla_sd_ros.cli import bench, demo, doctor, evaluate, train
+
+app = typer.Typer(
+    name="vla-sd",
+    help="Drives a robot arm with a vision-language-action model through ROS 2.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(train.app, name="train")
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Runs the command line."""
+    # Where ROS came from pip its index lies in the environment, and no setup file has said so.
+    os.environ.setdefault("AMENT_PREFIX_PATH", sys.prefix)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    app()
