@@ -13,9 +13,15 @@ import rclpy
 import yaml
 from random_checkpoint import write_random_checkpoint
 
+from vla_sd_ros.actions.convention import ActionConvention
 from vla_sd_ros.cli.paths import share
+from vla_sd_ros.decoding.registry import make_decoder
+from vla_sd_ros.policy.checkpoint import load_policy
+from vla_sd_ros.policy.image import fit_image
 from vla_sd_ros.sim.client import GraphError, SimulatorClient
 from vla_sd_ros.sim.graph import SimulatedGraph
+from vla_sd_ros.sim.world import LiberoWorld, env_action_from_si
+from vla_sd_ros.types import Observation
 
 READY_S = 120.0
 EPISODE_S = 90.0
@@ -33,6 +39,8 @@ def short_episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulation's parameters, with episodes of a few steps."""
     parameters = yaml.safe_load((share() / "config" / "sim.yaml").read_text())
     parameters["/**/simulator_node"]["ros__parameters"]["max_steps"] = STEPS
+    # So that tokens can be compared with those of another process, bit for bit.
+    parameters["/**/inference_node"]["ros__parameters"]["dtype"] = "float32"
     file = tmp_path_factory.mktemp("parameters") / "sim.yaml"
     file.write_text(yaml.safe_dump(parameters))
     return file
@@ -59,7 +67,22 @@ def running(tmp_path: Path, **arguments: str) -> Iterator[tuple[SimulatedGraph, 
             client.close()
 
 
-def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives_the_same_episode(
+def tokens_without_ros(policy_folder: Path, task_id: int, initial_state: int) -> list[tuple[int, ...]]:
+    """What the same episode gives in one process: world, image, decoder, world."""
+    decoder = make_decoder("autoregressive", load_policy(policy_folder))
+    convention = ActionConvention(rotation_representation="axis_angle", action_frame="base")
+    tokens = []
+    with LiberoWorld("libero_goal", task_id) as world:
+        world.reset(initial_state=initial_state)
+        for _ in range(STEPS):
+            image = fit_image(world.render(), 112, 0.875)
+            decoded = decoder.decode(Observation({"camera": image}, world.instruction, 0), None)
+            tokens.append(tuple(decoded.tokens.tolist()))
+            world.step(env_action_from_si(convention.to_base_si(decoded.values, world.end_effector_quaternion())))
+    return tokens
+
+
+def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives_the_same_tokens_as_without_ros(
     tmp_path: Path, policy: Path, short_episodes: Path
 ) -> None:
     videos = tmp_path / "videos"
@@ -71,7 +94,7 @@ def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives
             assert len(record.camera_to_action_ms) == len(record.camera_to_command_ms) == len(record.tokens) == STEPS
         assert record.instruction == "put the bowl on the stove"
         first, again = (client.run_episode("libero_goal", 1, 0, EPISODE_S).tokens for _ in range(2))
-        assert first == again
+        assert first == again == tokens_without_ros(policy, task_id=1, initial_state=0)
         with pytest.raises(GraphError, match="initial_state"):
             client.run_episode("libero_goal", 1, 999, EPISODE_S)
         with pytest.raises(GraphError, match="libero_goal"):

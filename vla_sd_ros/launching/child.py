@@ -105,6 +105,7 @@ class Child:
 
     def _wait(self, ended: Callable[[Child], None]) -> None:
         self._popen.wait()
+        deadline = time.monotonic() + _LAST_LINES_S
         for reader in self._readers:
-            reader.join(_LAST_LINES_S)
+            reader.join(max(0.0, deadline - time.monotonic()))
         ended(self)

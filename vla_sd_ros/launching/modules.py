@@ -67,6 +67,8 @@ def _make_modules() -> dict[str, StandInModule]:
 
 
 _MODULES = _make_modules()
+# Our own module that imports launch: it must not keep the one of an earlier import.
+_BOUND_TO_LAUNCH = "vla_sd_ros.launching.graph"
 
 
 def real_launch_is_there() -> bool:
@@ -92,15 +94,17 @@ def install() -> bool:
 @contextmanager
 def stand_in_modules() -> Iterator[None]:
     """Serves the stand-in for the length of a ``with``, whatever is installed."""
-    hidden = {
-        name: module for name, module in sys.modules.items() if name.partition(".")[0] in ("launch", "launch_ros")
-    }
+    hidden = {name: module for name, module in sys.modules.items() if _belongs_to_launch(name)}
     for name in hidden:
         del sys.modules[name]
     sys.modules.update(_MODULES)
     try:
         yield
     finally:
-        for name in _MODULES:
-            sys.modules.pop(name, None)
+        for name in [name for name in sys.modules if _belongs_to_launch(name)]:
+            del sys.modules[name]
         sys.modules.update(hidden)
+
+
+def _belongs_to_launch(name: str) -> bool:
+    return name == _BOUND_TO_LAUNCH or name.partition(".")[0] in ("launch", "launch_ros")

@@ -160,8 +160,9 @@ class _Supervisor:
             child.end(self._escalation)
 
     def _fail(self, reason: str) -> None:
-        logger.error("%s", reason)
         self._result.return_code = 1
+        if self._context.is_shutdown:
+            logger.error("%s", reason)
         self._shut_down(reason)
 
     def _after_exit(self, child: Child) -> None:

@@ -74,7 +74,7 @@ class ArmTopics:
         self._gripper: tuple[int, bool] | None = None
         self._action_arrivals_s: dict[int, float] = {}
         # The gripper is commanded once per accepted action; twists come at the control rate as well.
-        self._command_arrivals_s: list[float] = []
+        self._command_arrivals_s: dict[int, float] = {}
 
     def wait_for_peers(self, timeout_s: float, should_stop: Callable[[], bool]) -> bool:
         """Waits until somebody takes the images, the joints and the poses and somebody sends twists."""
@@ -156,11 +156,19 @@ class ArmTopics:
         with self._changed:
             return self._action_arrivals_s.get(stamp_ns)
 
-    def command_arrival_s(self, action_arrival_s: float) -> float | None:
-        """Monotonic arrival time of the command that an action caused; None where it caused none."""
+    def command_arrival_s(self, stamp_ns: int) -> float | None:
+        """Monotonic arrival time of the command for the observation of ``stamp_ns``; None where there was none.
+
+        In lockstep the command has the observation's stamp. In real time it has its own: the nearest one counts.
+        """
         with self._changed:
-            nearest = min(self._command_arrivals_s, key=lambda at: abs(at - action_arrival_s), default=None)
-        return nearest if nearest is not None and abs(nearest - action_arrival_s) < SAME_CAUSE_S else None
+            action_s = self._action_arrivals_s.get(stamp_ns)
+            if stamp_ns in self._command_arrivals_s:
+                return self._command_arrivals_s[stamp_ns]
+            if action_s is None:
+                return None
+            nearest = min(self._command_arrivals_s.values(), key=lambda at: abs(at - action_s), default=None)
+        return nearest if nearest is not None and abs(nearest - action_s) < SAME_CAUSE_S else None
 
     def _on_twist(self, message: Any) -> None:
         linear, angular = message.twist.linear, message.twist.angular
@@ -180,8 +188,9 @@ class ArmTopics:
             return
         with self._changed:
             opened = positions[list(message.joint_names).index(fingers[0])] > GRIPPER_THRESHOLD_M
-            self._gripper = (nanoseconds(message.header.stamp), bool(opened))
-            self._command_arrivals_s.append(time.monotonic())
+            stamp_ns = nanoseconds(message.header.stamp)
+            self._gripper = (stamp_ns, bool(opened))
+            self._command_arrivals_s[stamp_ns] = time.monotonic()
             self._changed.notify_all()
 
     def _on_action(self, message: Any) -> None:

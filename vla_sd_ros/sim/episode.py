@@ -151,7 +151,7 @@ def run_episode(
     time.sleep(SAME_CAUSE_S)  # the last action may still be on its way here
     for stamp_ns, left_s in outcome.left_s.items():
         action_s = topics.action_arrival_s(stamp_ns)
-        command_s = None if action_s is None else topics.command_arrival_s(action_s)
+        command_s = topics.command_arrival_s(stamp_ns)
         if action_s is not None:
             outcome.camera_to_action_ms.append((action_s - left_s) * MS_PER_S)
         if command_s is not None:

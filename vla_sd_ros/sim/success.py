@@ -1,4 +1,4 @@
-"""Intervals of success rates."""
+"""Success rates come with an interval."""
 
 from __future__ import annotations
 
