@@ -28,7 +28,7 @@ class ActionConvention(BaseModel):
         gripper_open_is_high: whether values above the threshold mean open.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     rotation_representation: RotationRepresentation
     action_frame: ActionFrame

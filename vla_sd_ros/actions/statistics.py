@@ -81,17 +81,21 @@ def load_statistics(source: Path | Mapping[str, Any], key: str | None) -> Action
     keys = sorted(table)
     if key is None:
         if len(keys) != 1:
-            raise UnknownStatisticsKey(f"statistics_key: not set, and the checkpoint holds several; legal: {keys}")
+            held = "several" if keys else "none"
+            raise UnknownStatisticsKey(f"statistics_key: not set, and the checkpoint holds {held}; legal: {keys}")
         key = keys[0]
     if key not in table:
         raise UnknownStatisticsKey(f"statistics_key: {key!r} is not in the checkpoint; legal: {keys}")
     try:
         action = table[key]["action"]
-        mask = action.get("mask", [True] * (N_DOF - 1) + [False])
+        # Without a mask every value is normalised, the gripper too (as OpenVLA reads its own older checkpoints).
+        mask = np.asarray(action.get("mask", [True] * N_DOF))
+        if mask.dtype != np.bool_:
+            raise ValueError(f"mask must be of true and false: {mask.tolist()}")
         return ActionStatistics(
-            q01=np.asarray(action["q01"], dtype=np.float64),
-            q99=np.asarray(action["q99"], dtype=np.float64),
-            mask=np.asarray(mask, dtype=np.bool_),
+            q01=np.asarray(action["q01"], dtype=np.float64), q99=np.asarray(action["q99"], dtype=np.float64), mask=mask
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"statistics {key!r} are malformed: need action.q01, action.q99 and action.mask") from error
+    except ValueError as error:
+        raise ValueError(f"statistics {key!r} are malformed: {error}") from error

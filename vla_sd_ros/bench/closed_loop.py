@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import rclpy
 
-from vla_sd_ros.sim.success import wilson_interval
 from vla_sd_ros.ros.environment import private_graph
 from vla_sd_ros.sim.client import EpisodeRecord, SimulatorClient
 from vla_sd_ros.sim.graph import SimulatedGraph
+from vla_sd_ros.sim.success import wilson_interval
 
 READY_TIMEOUT_S = 180.0
 EPISODE_TIMEOUT_S = 300.0

@@ -7,7 +7,6 @@ timed alternately in one process and on one thread, so that whatever else the ma
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vla_sd_ros.actions.bins import N_DOF
+from vla_sd_ros.actions.bins import N_DOF, Ids
 from vla_sd_ros.decoding.autoregressive import AutoregressiveDecoder
+from vla_sd_ros.decoding.stage_times import Stopwatch
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.random_policy import random_policy
 from vla_sd_ros.policy.transformers_names import llama_to_transformers
@@ -29,13 +29,16 @@ PolicyFactory = Callable[[torch.dtype], LoadedPolicy]
 
 @dataclass(frozen=True)
 class DecodeComparison:
-    """Median milliseconds from image to action, and the median of the ratios of neighbouring runs.
+    """Median milliseconds, and medians of the ratios of neighbouring runs (``generate`` over ours).
 
     Attributes:
         dtype: precision of the weights.
-        generate_ms: transformers' ``generate``.
-        autoregressive_ms: our decoder.
-        speed_up: ``generate`` over ours.
+        generate_ms: from image to tokens with transformers' ``generate``.
+        autoregressive_ms: the same with our decoder.
+        speed_up: of the whole; the vision towers, the same in both, dilute it.
+        language_generate_ms: projector and ``generate`` alone.
+        language_autoregressive_ms: the same part of our decoder (its prefill and decode stages).
+        language_speed_up: of that part.
         same_tokens: share of images on which both gave the same seven tokens.
     """
 
@@ -43,7 +46,17 @@ class DecodeComparison:
     generate_ms: float
     autoregressive_ms: float
     speed_up: float
+    language_generate_ms: float
+    language_autoregressive_ms: float
+    language_speed_up: float
     same_tokens: float
+
+
+@dataclass(frozen=True)
+class _Run:
+    tokens: Ids
+    total_ms: float
+    language_ms: float
 
 
 class GenerateBaseline:
@@ -62,21 +75,30 @@ class GenerateBaseline:
         # The restriction to action ids as a bias of the output matrix: it costs generate nothing.
         self.language_model.lm_head.bias = torch.nn.Parameter(barred.to(policy.dtype), requires_grad=False)
 
-    @torch.inference_mode()
-    def decode(self, observation: Observation) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def decode(self, observation: Observation) -> Ids:
         """Seven token ids, int64 [7], of an observation with one view."""
-        policy = self._policy
+        return self.run(observation).tokens
+
+    @torch.inference_mode()
+    def run(self, observation: Observation) -> _Run:
+        """One decode with its times; un-normalises too, as our decoder does."""
+        policy, watch = self._policy, Stopwatch(self._policy.device)
         pixels = policy.prepare_pixels(next(iter(observation.views.values())))
-        prefix = policy.model.embed_prefix(pixels, policy.prepare_prompt(observation.instruction))
-        ids = self.language_model.generate(
-            inputs_embeds=prefix,
-            attention_mask=torch.ones(prefix.shape[:2], dtype=torch.int64, device=prefix.device),
-            max_new_tokens=N_DOF,
-            do_sample=False,
-            use_cache=True,
-        )[0].cpu()
-        policy.values_from_ids(ids.numpy())
-        return np.asarray(ids.numpy(), dtype=np.int64)
+        prompt = policy.prepare_prompt(observation.instruction)
+        features = policy.model.patch_features(pixels)
+        with watch.stage("decode"):
+            prefix = policy.model.join_prefix(features, prompt)
+            ids = self.language_model.generate(
+                inputs_embeds=prefix,
+                attention_mask=torch.ones(prefix.shape[:2], dtype=torch.int64, device=prefix.device),
+                max_new_tokens=N_DOF,
+                do_sample=False,
+                use_cache=True,
+            )
+        tokens = np.asarray(ids[0].cpu().numpy(), dtype=np.int64)
+        policy.values_from_ids(tokens)
+        times = watch.read()
+        return _Run(tokens, times.total_ms, times.decode_ms)
 
 
 def transformers_llama(policy: LoadedPolicy) -> Any:
@@ -146,33 +168,32 @@ def _compare(
     baseline, decoder = GenerateBaseline(policy), AutoregressiveDecoder(policy)
     size = policy.config.image_size_px
     images = np.random.default_rng(seed).integers(0, 256, (rounds + warm_up_rounds, size, size, 3), dtype=np.uint8)
-    generate_ms, ours_ms, same = [], [], 0
+    pairs: list[tuple[_Run, _Run]] = []
     for index, image in enumerate(images):
         observation = Observation({"camera": image}, instruction, stamp_ns=0)
-        # Each goes first every other round.
-        if index % 2:
-            theirs, their_ms = _timed(lambda o=observation: baseline.decode(o))  # type: ignore[misc]
-            ours, our_ms = _timed(lambda o=observation: decoder.decode(o).tokens)  # type: ignore[misc]
+        if index % 2:  # each goes first every other round
+            theirs = baseline.run(observation)
+            pairs.append((theirs, _run_ours(decoder, observation)))
         else:
-            ours, our_ms = _timed(lambda o=observation: decoder.decode(o).tokens)  # type: ignore[misc]
-            theirs, their_ms = _timed(lambda o=observation: baseline.decode(o))  # type: ignore[misc]
-        if index >= warm_up_rounds:
-            generate_ms.append(their_ms)
-            ours_ms.append(our_ms)
-            same += int(np.array_equal(ours, theirs))
+            ours = _run_ours(decoder, observation)
+            pairs.append((baseline.run(observation), ours))
+    pairs = pairs[warm_up_rounds:]
     return DecodeComparison(
         dtype=dtype,
-        generate_ms=statistics.median(generate_ms),
-        autoregressive_ms=statistics.median(ours_ms),
-        speed_up=statistics.median(theirs / ours for theirs, ours in zip(generate_ms, ours_ms, strict=True)),
-        same_tokens=same / rounds,
+        generate_ms=statistics.median(theirs.total_ms for theirs, _ in pairs),
+        autoregressive_ms=statistics.median(ours.total_ms for _, ours in pairs),
+        speed_up=statistics.median(theirs.total_ms / ours.total_ms for theirs, ours in pairs),
+        language_generate_ms=statistics.median(theirs.language_ms for theirs, _ in pairs),
+        language_autoregressive_ms=statistics.median(ours.language_ms for _, ours in pairs),
+        language_speed_up=statistics.median(theirs.language_ms / ours.language_ms for theirs, ours in pairs),
+        same_tokens=statistics.mean(float(np.array_equal(theirs.tokens, ours.tokens)) for theirs, ours in pairs),
     )
 
 
-def _timed(decode: Callable[[], Any]) -> tuple[Any, float]:
-    began = time.perf_counter()
-    result = decode()  # ends on the host: the tokens are read, so a CUDA device has finished
-    return result, (time.perf_counter() - began) * 1e3
+def _run_ours(decoder: AutoregressiveDecoder, observation: Observation) -> _Run:
+    action = decoder.decode(observation)
+    times = action.stage_times
+    return _Run(action.tokens, times.total_ms, times.prefill_ms + times.decode_ms)
 
 
 @contextmanager
@@ -188,11 +209,13 @@ def _one_thread() -> Iterator[None]:
 def format_table(rows: Sequence[DecodeComparison]) -> str:
     """The rows as a Markdown table."""
     lines = [
-        "| weights | generate, ms | autoregressive, ms | speed-up | same tokens |",
-        "|---|---|---|---|---|",
+        "| weights | generate, ms | ours, ms | speed-up | language model alone: generate, ms | ours, ms | speed-up "
+        "| same tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {row.dtype} | {row.generate_ms:.1f} | {row.autoregressive_ms:.1f} | {row.speed_up:.2f}x "
+        f"| {row.language_generate_ms:.1f} | {row.language_autoregressive_ms:.1f} | {row.language_speed_up:.2f}x "
         f"| {row.same_tokens:.0%} |"
         for row in rows
     ]

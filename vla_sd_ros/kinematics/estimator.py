@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import Values
+from vla_sd_ros.kinematics.clock import NS_PER_S
 from vla_sd_ros.kinematics.joints import JointReader, JointSample
 from vla_sd_ros.kinematics.path import PathStatistics, PoseHistory
-from vla_sd_ros.safety.freshness import NS_PER_S
 from vla_sd_ros.types import KinematicState
 
 
@@ -23,6 +24,8 @@ class GripperCalibration:
     open: float
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.closed) and math.isfinite(self.open)):
+            raise ValueError(f"gripper: closed {self.closed} and open {self.open} must be finite")
         if self.closed == self.open:
             raise ValueError(f"gripper: closed and open positions are both {self.open}; they must differ")
 

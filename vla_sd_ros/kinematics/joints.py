@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import Values
-from vla_sd_ros.safety.freshness import NS_PER_S
+from vla_sd_ros.kinematics.clock import NS_PER_S
 
 
 class InvalidJointState(ValueError):

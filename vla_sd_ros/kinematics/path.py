@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import Values
 from vla_sd_ros.actions.rotation import angular_difference
-from vla_sd_ros.safety.freshness import NS_PER_S
+from vla_sd_ros.kinematics.clock import NS_PER_S
 
-# Steps shorter than this are sensor noise: they have a length but no direction, so they do not turn the path.
-MIN_STEP_M = 1e-4
+# The path is looked at in steps of at least this length. Shorter ones have no direction that sensor noise (1e-5 m)
+# would not decide, and at 1 kHz every step of a slow arm is shorter.
+MIN_STEP_M = 5e-3
+#: A quaternion whose length differs from 1 by more is no rotation but a fault.
+MAX_NORM_ERROR = 0.01
 
 
 class InvalidPose(ValueError):
@@ -28,7 +32,7 @@ class PathStatistics:
         linear_velocity: float64 [3], m/s; zero until two poses are known.
         angular_velocity: float64 [3], rad/s, base axes.
         path_length_m: sum of the steps' lengths.
-        curvature_per_m: total turning angle over path length, 1/m; 0 on a line, at rest, and below noise.
+        curvature_per_m: mean curvature of the path, 1/m; 0 on a line, at rest, and below noise.
     """
 
     linear_velocity: Values
@@ -59,14 +63,16 @@ class PoseHistory:
             orientation: quaternion (x, y, z, w), float [4], of unit length within 1 %.
 
         Raises:
-            InvalidPose: on values that are not finite, or a quaternion that is not a rotation.
+            InvalidPose: on values that are not finite, a quaternion that is not a rotation, or a stamp out of order.
         """
         place = np.asarray(position, dtype=np.float64)
         turn = np.asarray(orientation, dtype=np.float64)
         if place.shape != (3,) or not np.isfinite(place).all():
             raise InvalidPose(f"position must be three finite numbers: {place.tolist()}")
-        if turn.shape != (4,) or not np.isfinite(turn).all() or abs(np.linalg.norm(turn) - 1.0) > 0.01:
+        if turn.shape != (4,) or not np.isfinite(turn).all() or abs(np.linalg.norm(turn) - 1.0) > MAX_NORM_ERROR:
             raise InvalidPose(f"orientation must be a unit quaternion: {turn.tolist()}")
+        if self._poses and stamp_ns <= self._poses[-1][0]:
+            raise InvalidPose(f"stamp {stamp_ns} ns is not newer than the pose before, of {self._poses[-1][0]} ns")
         if self._poses and stamp_ns - self._poses[-1][0] > self._max_gap_ns:
             self._poses.clear()
         self._poses.append((stamp_ns, place, turn / np.linalg.norm(turn)))
@@ -93,17 +99,27 @@ class PoseHistory:
 
 
 def path_curvature(points: npt.ArrayLike) -> float:
-    """Mean curvature of a polyline, float [n, 3] in metres: total turning angle over length, 1/m.
+    """Mean curvature of a polyline, float [n, 3] in metres: turning angle over the length it is turned on, 1/m.
 
-    Zero for fewer than two steps longer than ``MIN_STEP_M``, on a straight line and at rest.
+    Zero for fewer than two steps of ``MIN_STEP_M``, on a straight line and at rest; independent of the sampling rate.
     """
-    steps = np.diff(np.asarray(points, dtype=np.float64), axis=0)
-    lengths = np.linalg.norm(steps, axis=1)
-    moving = lengths > MIN_STEP_M
-    if moving.sum() < 2:
+    steps = np.diff(_thinned(np.asarray(points, dtype=np.float64)), axis=0)
+    if len(steps) < 2:
         return 0.0
-    directions = steps[moving] / lengths[moving, None]
+    lengths = np.linalg.norm(steps, axis=1)
+    directions = steps / lengths[:, None]
     # atan2 of sine and cosine: exact for small angles, where arccos of a dot product is not.
     sines = np.linalg.norm(np.cross(directions[:-1], directions[1:]), axis=1)
     cosines = np.einsum("ij,ij->i", directions[:-1], directions[1:])
-    return float(np.arctan2(sines, cosines).sum() / lengths[moving].sum())
+    # Each turn belongs to half of the step before and half of the one after it.
+    turned_on = lengths.sum() - (lengths[0] + lengths[-1]) / 2.0
+    return float(np.arctan2(sines, cosines).sum() / turned_on)
+
+
+def _thinned(points: Values) -> Values:
+    """The points that are at least ``MIN_STEP_M`` from the one kept before."""
+    kept: list[list[float]] = []
+    for point in points.tolist():
+        if not kept or math.dist(point, kept[-1]) >= MIN_STEP_M:
+            kept.append(point)
+    return np.asarray(kept, dtype=np.float64).reshape(-1, 3)

@@ -93,6 +93,9 @@ class CameraNode(Node):
         verdict = self._stamp_guards[view].judge(stamp_ns, now_ns(self))
         if verdict is StampVerdict.TIME_JUMP:
             self._latest.clear()
+            for other in self._config.views:
+                if other != view:
+                    self._stamp_guards[other].reset()  # its next stamp is the same jump, not a second one
             self._diagnostics.fault("time_jump", f"stamps of {view} jumped back; earlier views are dropped")
         elif verdict is not StampVerdict.FRESH:
             self._diagnostics.fault("image_rejected", f"{view}: stamp is {verdict.value}")

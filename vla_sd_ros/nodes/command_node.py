@@ -22,13 +22,13 @@ from vla_sd_ros.ros.parameters import read_parameters
 from vla_sd_ros.ros.run import run_nodes
 from vla_sd_ros.ros.stamps import nanoseconds, now_ns, stamp_from
 from vla_sd_ros.ros.subscriptions import subscribe
-from vla_sd_ros.safety.command_gate import ArmCommand, CommandGate, Rejection, at_rest
+from vla_sd_ros.safety.command_gate import CLOCK_SLACK_NS, ArmCommand, CommandGate, Rejection, at_rest
 from vla_sd_ros.safety.limits import CommandLimits
 
 # Zero twists sent once the arm is at rest, so that a lost one does not matter; then silence.
 REST_MESSAGES = 4
-# Less than this is a clock being disciplined, not a jump.
-CLOCK_SLACK_NS = 20_000_000
+# How long a stop waits for the arm's driver to have received them.
+REST_ACKNOWLEDGED_S = 0.3
 
 
 class CommandConfig(BaseModel):
@@ -88,6 +88,7 @@ class CommandNode(ManagedNode):
         """Begins to send commands."""
         config, gate = self._configured()
         gate.reset()
+        self._rest_messages_left = 0
         self._active = True
         if config.control_rate_hz > 0.0:
             # A steady clock: the stop must come also where simulated time stands still or /clock floods the executor.
@@ -105,6 +106,8 @@ class CommandNode(ManagedNode):
             self._gate.reset()
             for _ in range(REST_MESSAGES):
                 self._send_twist(at_rest(), now_ns(self))
+            # What lies in this process's shared memory is lost where it ends before the arm has read it.
+            # self._twists.wait_for_all_acked(Duration(seconds=REST_ACKNOWLEDGED_S))
 
     def tear_down(self) -> None:
         """Disconnects."""

@@ -40,6 +40,8 @@ from vla_sd_ros.types import KinematicState, Observation
 
 WARM_UP_DECODES = 3
 WAIT_S = 0.5
+# A state ahead of the clock by more comes from another clock.
+MAX_FUTURE_S = 0.1
 
 
 class InferenceConfig(BaseModel):
@@ -60,7 +62,7 @@ class InferenceConfig(BaseModel):
         convention: what the policy's values mean.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     policy: Annotated[str, Field(min_length=1)]
     statistics_key: str = ""
@@ -126,7 +128,7 @@ class InferenceNode(ManagedNode):
         self.diagnostics.hold("no_state", "no kinematic state has arrived; the arm holds")
 
     def start(self) -> None:
-        """Starts the worker; nothing that arrived before counts."""
+        """Starts the worker; no observation that arrived before counts."""
         if self._decoder is None:
             raise RuntimeError("the node is not configured")
         self._slot = LatestSlot()
@@ -140,6 +142,7 @@ class InferenceNode(ManagedNode):
             self._slot.close()
             self._worker.join()
             self._worker = None
+        self.diagnostics.clear("idle")
 
     def tear_down(self) -> None:
         """Frees the policy and disconnects."""
@@ -164,6 +167,10 @@ class InferenceNode(ManagedNode):
         self._slot.wake()
 
     def _on_state(self, message: Any) -> None:
+        frame = message.header.frame_id
+        if frame != self._config.base_frame:
+            self.diagnostics.fault("state_rejected", f"state is in frame {frame!r}; legal: {self._config.base_frame!r}")
+            return
         try:
             self._state = state_from_message(message)
         except ValueError as error:
@@ -178,8 +185,8 @@ class InferenceNode(ManagedNode):
         stamp_ns = nanoseconds(message.header.stamp)
         verdict = self._guard.judge(stamp_ns, now_ns(self))
         if verdict is StampVerdict.TIME_JUMP:
-            self._state = None
-            self.diagnostics.fault("time_jump", "stamps of the observations jumped back; the state is forgotten")
+            # A state from before the jump is ahead of the clock now, and not used for that.
+            self.diagnostics.fault("time_jump", "stamps of the observations jumped back")
         elif verdict is not StampVerdict.FRESH:
             self.diagnostics.fault("observation_rejected", f"observation: stamp is {verdict.value}")
             return
@@ -199,6 +206,8 @@ class InferenceNode(ManagedNode):
         while not slot.closed:
             seen = slot.take(self._every_input_is_there, WAIT_S)
             state, instruction = self._state, self._instruction
+            if seen is None:
+                self._say_why_idle(slot)
             if seen is None or state is None or instruction is None:
                 continue
             age_s = (now_ns(self) - seen.stamp_ns) / NS_PER_S
@@ -209,17 +218,29 @@ class InferenceNode(ManagedNode):
             try:
                 decoded = decoder.decode(observation, state)
                 values = self._config.convention.to_base_si(decoded.values, state.orientation)
-            except (ValueError, RuntimeError) as error:
-                self.diagnostics.fault("decode_failed", f"no action: {error}", ERROR)
+            except Exception as error:  # whatever it is, it must be told, and the next observation be tried
+                self.diagnostics.fault("decode_failed", f"no action: {type(error).__name__}: {error}", ERROR)
                 continue
             if not slot.closed and instruction == self._instruction:
                 self._publish(decoded, values, seen.stamp_ns, slot.dropped)
 
     def _every_input_is_there(self) -> bool:
-        state = self._state
-        if state is None or self._instruction is None:
+        return self._instruction is not None and self._state_is_fresh()
+
+    def _state_is_fresh(self) -> bool:
+        state, now = self._state, now_ns(self)
+        if state is None or now <= 0:
             return False
-        return (now_ns(self) - state.stamp_ns) / NS_PER_S <= self._config.max_state_age_s
+        return -MAX_FUTURE_S <= (now - state.stamp_ns) / NS_PER_S <= self._config.max_state_age_s
+
+    def _say_why_idle(self, slot: LatestSlot[Observation]) -> None:
+        if slot.closed or self._instruction is None or self._state is None:
+            return  # what is missing is said already
+        if self._state_is_fresh():
+            reason = f"no fresh observation has come for {WAIT_S} s"
+        else:
+            reason = f"the kinematic state is more than {self._config.max_state_age_s} s old, or of another clock"
+        self.diagnostics.hold("idle", f"{reason}; the arm holds")
 
     def _publish(self, decoded: DecodedAction, values: Any, stamp_ns: int, dropped: int) -> None:
         self._sequence += 1
@@ -228,6 +249,7 @@ class InferenceNode(ManagedNode):
         message.stats.decoder = self._config.decoder
         message.stats.dropped_observations = dropped
         self._actions.publish(message)
+        self.diagnostics.clear("idle")
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -113,6 +113,9 @@ class KinematicStateNode(Node):
         self._diagnostics.clear(f"waiting for {topic}")
         if verdict is StampVerdict.TIME_JUMP:
             self._estimator.reset()
+            for other in (self._joint_guard, self._pose_guard):
+                if other is not guard:
+                    other.reset()  # its next stamp is the same jump, not a second one
             self._diagnostics.fault("time_jump", f"stamps of {topic} jumped back; the history starts anew")
             return True
         if verdict is not StampVerdict.FRESH:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +119,19 @@ def _load_model(
         found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         _require_same(weights, expected, found)
         require_memory(sum(math.prod(shape) for shape in expected.values()) * dtype.itemsize, device)
-        # One tensor at a time, so that the file's precision and the model's never lie in memory together.
-        state = {name: file.get_tensor(name).to(device, dtype) for name in expected}
+        state = _read_weights(file, expected, dtype, device)
     bad = [name for name, tensor in state.items() if not torch.isfinite(tensor).all()]
     if bad:
         raise CheckpointError(f"{weights}: not finite: {', '.join(bad[:4])}")
     model.load_state_dict(state, assign=True)
     model.language_model.rotary = rotary_table(config.llama).to(device, dtype)
-    if device.type == "cpu":
-        pack_for_cpu(model)
-    return model.eval().requires_grad_(False)
+    model = model.eval().requires_grad_(False)
+    return pack_for_cpu(model) if device.type == "cpu" else model
+
+
+def _read_weights(file: Any, names: Iterable[str], dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor]:
+    # One tensor at a time, so that the file's precision and the model's never lie in memory together.
+    return {name: file.get_tensor(name).to(device, dtype) for name in names}
 
 
 def _require_same(weights: Path, expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]]) -> None:

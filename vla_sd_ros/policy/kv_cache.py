@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -34,14 +36,24 @@ class KeyValueCache(nn.Module):
         device: torch.device | None = None,
     ) -> None:
         super().__init__()
-        shape = (layers, heads, max_slots, head_width)
+        shape = (layers, 1, heads, max_slots, head_width)
         self.register_buffer("keys", torch.zeros(shape, dtype=dtype, device=device), persistent=False)
         self.register_buffer("values", torch.zeros(shape, dtype=dtype, device=device), persistent=False)
+        self._slice_layers()
+
+    def _slice_layers(self) -> None:
+        # One view per layer, made once: slicing is a notable share of a small model's step.
+        self._layers = list(zip(self.keys, self.values, strict=True))
+
+    def _apply(self, *args: Any, **kwargs: Any) -> KeyValueCache:
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._slice_layers()
+        return self
 
     @property
     def max_slots(self) -> int:
         """Longest sequence the cache can hold."""
-        return self.keys.shape[2]
+        return self.keys.shape[3]
 
     def update(
         self, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor
@@ -58,7 +70,8 @@ class KeyValueCache(nn.Module):
             Keys and values, [1, H, start + S, d].
         """
         stop = start + keys.shape[2]
-        layer_keys, layer_values = self.keys[layer], self.values[layer]
-        layer_keys[:, start:stop] = keys[0]
-        layer_values[:, start:stop] = values[0]
-        return layer_keys[None, :, :stop], layer_values[None, :, :stop]
+        all_keys, all_values = self._layers[layer]
+        seen_keys, seen_values = all_keys[:, :, :stop], all_values[:, :, :stop]
+        seen_keys[:, :, start:] = keys
+        seen_values[:, :, start:] = values
+        return seen_keys, seen_values

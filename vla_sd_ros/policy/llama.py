@@ -38,6 +38,7 @@ class Llama(nn.Module):
         mask: torch.Tensor | None = None,
         cache: KeyValueCache | None = None,
         start: int = 0,
+        outputs: int | None = None,
     ) -> torch.Tensor:
         """Hidden states after the final norm.
 
@@ -48,9 +49,10 @@ class Llama(nn.Module):
                 boolean (true: may attend) or additive; None: causal.
             cache: keys and values of the slots before ``start``; receives those of the queries.
             start: first slot of the queries.
+            outputs: how many of the last queries' states are wanted; None: all. The last layer computes no others.
 
         Returns:
-            [B, S, width].
+            [B, S, width], or [B, outputs, width].
 
         Raises:
             ValueError: where the sequence is longer than the rotary table or the cache.
@@ -65,9 +67,11 @@ class Llama(nn.Module):
         table = self.rotary[:, start:stop] if positions is None else self.rotary[:, positions]
         cosine, sine = table[:, :, None, None].unbind(0)
         rotary = (cosine, sine)
-        hidden = embeddings
-        for layer in self.layers:
-            hidden = layer(hidden, rotary, mask, cache, start)
+        hidden = embeddings.to(self.norm.weight.dtype)
+        *inner, last = self.layers
+        for layer in inner:
+            hidden = layer(hidden, rotary, mask, cache, start, length)
+        hidden = last(hidden, rotary, mask, cache, start, length if outputs is None else outputs)
         return self.norm(hidden)
 
 
@@ -88,9 +92,11 @@ class DecoderLayer(nn.Module):
         mask: torch.Tensor | None,
         cache: KeyValueCache | None,
         start: int,
+        outputs: int,
     ) -> torch.Tensor:
-        """Residual stream [B, S, width] to the same shape; the other arguments as in :class:`Llama`."""
-        hidden = hidden + self.attention(self.input_norm(hidden), rotary, mask, cache, start)
+        """Residual stream [B, S, width] to [B, outputs, width]; the other arguments as in :class:`Llama`."""
+        mixed = self.attention(self.input_norm(hidden), rotary, mask, cache, start, outputs)
+        hidden = (hidden if outputs == hidden.shape[1] else hidden[:, -outputs:]) + mixed
         return hidden + self.mlp(self.mlp_norm(hidden))
 
 
@@ -112,17 +118,22 @@ class CausalAttention(nn.Module):
         mask: torch.Tensor | None,
         cache: KeyValueCache | None,
         start: int,
+        outputs: int,
     ) -> torch.Tensor:
-        """[B, S, width] to the same shape."""
+        """[B, S, width] to [B, outputs, width]; the other arguments as in :class:`Llama`."""
         batch, length, width = hidden.shape
         qkv = self.qkv(hidden).view(batch, length, 3, self.heads, -1)
-        queries, keys = rotate(qkv[:, :, :2], rotary).permute(2, 0, 3, 1, 4).unbind(0)
-        values = qkv[:, :, 2].transpose(1, 2)
+        if cache is None:  # under autocast the table's precision must not spread
+            rotary = (rotary[0].to(qkv.dtype), rotary[1].to(qkv.dtype))
+        queries_keys, values = qkv.split((2, 1), dim=2)
+        queries, keys = rotate(queries_keys, rotary).transpose(1, 3).unbind(2)
+        values = values.transpose(1, 3)[:, :, 0]
         if cache is not None:
             keys, values = cache.update(self.index, start, keys, values)
-            queries = queries.to(keys.dtype)
-        mixed = attend(queries, keys, values, mask, self.kernel).to(hidden.dtype)
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        if outputs < length:
+            queries, mask = queries[:, :, -outputs:], None if mask is None else mask[..., -outputs:, :]
+        mixed = attend(queries, keys, values, mask, self.kernel)
+        return self.out(mixed.transpose(1, 2).reshape(batch, outputs, width))
 
 
 class GatedPerceptron(nn.Module):
@@ -146,10 +157,20 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(width))
+        self._epsilon_cell: torch.Tensor | None = None
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., width] to the same shape."""
-        return F.rms_norm(hidden, self.weight.shape, self.weight.to(hidden.dtype), self.epsilon)
+        if self._epsilon_cell is None or hidden.numel() != len(self.weight):
+            return F.rms_norm(hidden, self.weight.shape, self.weight, self.epsilon)
+        row = hidden.view(1, -1)
+        mean_square = torch.addmm(self._epsilon_cell, row, row.t(), alpha=1.0 / row.shape[1])
+        return (hidden * self.weight).mul_(mean_square.rsqrt_())
+
+    def speed_up_single_rows(self) -> None:
+        """Computes a single row as a product with itself: four kernels in place of nine. Inference only, float32."""
+        self.float()
+        self._epsilon_cell = torch.full((1, 1), self.epsilon)
 
 
 def rotary_table(config: LlamaConfig) -> torch.Tensor:
@@ -167,8 +188,8 @@ def rotary_table(config: LlamaConfig) -> torch.Tensor:
 
 
 def rotate(heads: torch.Tensor, rotary: Rotary) -> torch.Tensor:
-    """Rotates [B, S, n, H, d] by cosine and signed sine, [S, 1, 1, d] each."""
-    cosine, sine = rotary[0].to(heads.dtype), rotary[1].to(heads.dtype)
+    """Rotates [B, S, n, H, d] by cosine and signed sine, [S, 1, 1, d] each; the wider dtype wins."""
+    cosine, sine = rotary
     return torch.addcmul(heads * cosine, heads.roll(heads.shape[-1] // 2, dims=-1), sine)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -54,12 +55,12 @@ class LoadedPolicy:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.language_model.lm_head.weight.device
+        return self.model.language_model.embed_tokens.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the weights."""
-        return self.model.language_model.lm_head.weight.dtype
+        """Precision of the matrices."""
+        return self.model.language_model.embed_tokens.weight.dtype
 
     @cached_property
     def fingerprint(self) -> str:
@@ -110,8 +111,8 @@ class LoadedPolicy:
         logger.debug("policy warmed up in %d rounds", rounds)
 
 
-def _file_digest(file: object) -> str:
+def _file_digest(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):  # type: ignore[attr-defined]
+    while block := file.read(1 << 20):
         digest.update(block)
     return digest.hexdigest()

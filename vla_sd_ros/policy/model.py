@@ -9,7 +9,7 @@ from torch import nn
 from vla_sd_ros.actions.bins import N_DOF
 from vla_sd_ros.policy.config import PolicyConfig
 from vla_sd_ros.policy.kv_cache import KeyValueCache
-from vla_sd_ros.policy.llama import Llama
+from vla_sd_ros.policy.llama import Llama, RmsNorm, rotary_table
 from vla_sd_ros.policy.packed_linear import pack_linears
 from vla_sd_ros.policy.projector import FusedProjector
 from vla_sd_ros.policy.vision import FusedVision, LayerScale
@@ -78,7 +78,8 @@ class VisionLanguageActionModel(nn.Module):
     def action_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states [..., hidden] to scores [..., 256] of the action ids alone, in id order."""
         first, last = self.config.first_action_id, self.config.vocabulary_size
-        return F.linear(hidden, self.language_model.lm_head.weight[first:last])
+        weight = self.language_model.lm_head.weight[first:last]
+        return F.linear(hidden, weight)
 
     def new_cache(self, extra_slots: int = N_DOF) -> KeyValueCache:
         """A cache for the longest prefix and ``extra_slots`` more, on the model's device.
@@ -86,7 +87,7 @@ class VisionLanguageActionModel(nn.Module):
         On a CPU it is float32 whatever the weights are: attention over few queries is four times faster than in
         bfloat16 there.
         """
-        weight = self.language_model.lm_head.weight
+        weight = self.language_model.embed_tokens.weight
         dtype = torch.float32 if weight.device.type == "cpu" else weight.dtype
         llama = self.config.llama
         slots = min(self.config.n_patches + self.config.max_prompt_ids + extra_slots, llama.max_positions)
@@ -94,10 +95,20 @@ class VisionLanguageActionModel(nn.Module):
 
 
 def pack_for_cpu(model: VisionLanguageActionModel) -> VisionLanguageActionModel:
-    """Lays all linear layers but the output matrix out for a CPU's matrix kernels; inference only from then on."""
-    pack_linears(model.vision, model.config.n_patches)
-    pack_linears(model.projector, model.config.n_patches)
-    pack_linears(model.language_model.layers, rows_hint=1)
+    """Makes a CPU's inference fast; the model can be neither trained nor moved nor cast from then on.
+
+    Linear layers are laid out for the matrix kernels. Where they are bfloat16, the language model's residual stream,
+    norms, rotary embedding, attention and action scores stay float32, as under autocast in training: a CPU computes
+    them no slower, and scores rounded to eight bits would tie.
+    """
+    for part in (model.vision, model.projector, model.language_model.layers):
+        pack_linears(part)
+    llama = model.language_model
+    llama.lm_head.float()
+    for module in llama.modules():
+        if isinstance(module, RmsNorm):
+            module.speed_up_single_rows()
+    llama.rotary = rotary_table(llama.config)
     return model
 
 

@@ -17,29 +17,34 @@ from torch import nn
 class PackedLinear(nn.Module):
     """A linear layer that cannot be trained, moved or cast any more.
 
-    Its state is that of the layer it was made from.
+    Its state is that of the layer it was made from. Rows of another dtype are cast to the weights'.
 
     Args:
         linear: on a CPU, in its final dtype.
-        rows_hint: usual number of rows.
     """
 
-    def __init__(self, linear: nn.Linear, rows_hint: int) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         weight = linear.weight.detach()
+        # The overload itself: looking it up at every call costs as much as a small product.
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default
         self.in_features = linear.in_features
         self._bias = None if linear.bias is None else linear.bias.detach()
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows_hint)
+        single = weight.dtype == torch.float32
+        # The number of rows that the layout is chosen for; measured, few suit all numbers.
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8 if single else 1)
         self._plain: torch.Tensor | None = None
-        if weight.dtype == torch.float32:
+        if single:
             wide = linear.out_features > linear.in_features
             self._plain = weight.t().contiguous().t() if wide else weight.contiguous()
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """[..., in] to [..., out]."""
+        """[..., in] to [..., out], in the weights' dtype."""
+        rows = rows.to(self._packed.dtype)
         if self._plain is not None and rows.numel() == self.in_features:
             return F.linear(rows, self._plain, self._bias)
-        return torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")  # type: ignore[no-any-return]
+        product: torch.Tensor = self._multiply(rows, self._packed, self._bias, "none", [], "")
+        return product
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self._packed.to_dense()
@@ -52,15 +57,15 @@ class PackedLinear(nn.Module):
 
 def packing_is_available() -> bool:
     """Whether this PyTorch has oneDNN's packed linear layer."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
 
 
-def pack_linears(module: nn.Module, rows_hint: int) -> None:
+def pack_linears(module: nn.Module) -> None:
     """Replaces every linear layer below ``module`` by a packed one; does nothing where packing is not available."""
     if not packing_is_available():
         return
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedLinear(child, rows_hint))
+            setattr(module, name, PackedLinear(child))
         else:
-            pack_linears(child, rows_hint)
+            pack_linears(child)

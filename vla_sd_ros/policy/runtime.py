@@ -14,8 +14,8 @@ def prefill(model: VisionLanguageActionModel, cache: KeyValueCache, prefix: torc
     Returns:
         Logits [256] over the action ids for the first action token.
     """
-    hidden = model.language_model(prefix, cache=cache)
-    return model.action_logits(hidden[0, -1])
+    hidden = model.language_model(prefix, cache=cache, outputs=1)
+    return model.action_logits(hidden[0, 0])
 
 
 def decode_one(
@@ -28,7 +28,7 @@ def decode_one(
     """
     embedding = model.language_model.embed_tokens(token_id)[None]
     hidden = model.language_model(embedding, cache=cache, start=position)
-    return model.action_logits(hidden[0, -1])
+    return model.action_logits(hidden[0, 0])
 
 
 def extend(
@@ -38,8 +38,11 @@ def extend(
     start: int,
     positions: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
+    outputs: int | None = None,
 ) -> torch.Tensor:
     """Appends any number of queries with positions and visibility of their own: the verification of drafts.
+
+    With ``start`` 0, prefix and draft in one: a draft is verified in the prefill.
 
     Args:
         model: the policy.
@@ -48,9 +51,10 @@ def extend(
         start: first slot to write.
         positions: int64 [S], rotary positions; None: ``start`` to ``start + S``.
         mask: [S, start + S], boolean (true: may attend) or additive; None: causal.
+        outputs: how many of the last queries' logits are wanted; None: all.
 
     Returns:
-        Logits [S, 256] over the action ids for the token after each query.
+        Logits [S or outputs, 256] over the action ids for the token after each query.
     """
-    hidden = model.language_model(embeddings, positions, mask, cache, start)
+    hidden = model.language_model(embeddings, positions, mask, cache, start, outputs)
     return model.action_logits(hidden[0])

@@ -78,11 +78,11 @@ def dinov2_from_transformers(weights: Mapping[str, torch.Tensor]) -> Weights:
         "layernorm": "norm",
         "norm1": "norm1",
         "norm2": "norm2",
-        "attention.output.dense": "attn.proj",
+        "attention.o_proj": "attn.proj",
         "mlp.fc1": "mlp.fc1",
         "mlp.fc2": "mlp.fc2",
     }
-    attention = [f"attention.attention.{part}" for part in ("query", "key", "value")]
+    attention = [f"attention.{part}_proj" for part in ("q", "k", "v")]
     ours |= _tower(weights, r"(?:encoder\.)?layer\.", renamed, attention)
     for name, tensor in weights.items():
         if match := re.match(r"(?:encoder\.)?layer\.(\d+)\.layer_scale([12])\.lambda1", name):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vla_sd_ros.actions.bins import Values
+from vla_sd_ros.kinematics.path import MAX_NORM_ERROR
 from vla_sd_ros.msg import KinematicState as KinematicStateMessage
 from vla_sd_ros.ros.stamps import nanoseconds, stamp_from
 from vla_sd_ros.types import KinematicState
@@ -40,8 +41,11 @@ def state_from_message(message: Any) -> KinematicState:
     """The message as the core's type.
 
     Raises:
-        ValueError: where a pose or twist is not finite; the state is rejected whole.
+        ValueError: where a value is not finite, the quaternion is no rotation, or names and positions of the joints
+            do not fit together; the state is rejected whole.
     """
+    if len(message.joint_names) != len(message.joint_positions):
+        raise ValueError(f"{len(message.joint_names)} joint names but {len(message.joint_positions)} positions")
     pose, twist = message.end_effector_pose, message.end_effector_twist
     place, turn = pose.position, pose.orientation
     state = KinematicState(
@@ -55,7 +59,10 @@ def state_from_message(message: Any) -> KinematicState:
         path_length_m=float(message.path_length_m),
         curvature_per_m=float(message.curvature_per_m),
     )
-    parts = (state.position, state.orientation, state.linear_velocity, state.angular_velocity)
+    scalars = (state.gripper_opening, state.path_length_m, state.curvature_per_m, *state.joint_positions.values())
+    parts = (state.position, state.orientation, state.linear_velocity, state.angular_velocity, np.array(scalars))
     if not all(np.isfinite(part).all() for part in parts):
         raise ValueError("kinematic state is not finite")
+    if abs(np.linalg.norm(state.orientation) - 1.0) > MAX_NORM_ERROR:
+        raise ValueError(f"orientation must be a unit quaternion: {state.orientation.tolist()}")
     return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
@@ -20,6 +21,9 @@ class ManagedNode(LifecycleNode):
         super().__init__(name)
         self.diagnostics = Diagnostics(self)
         self.diagnostics.hold("inactive", "the node is not active yet")
+        # rclpy raises on a transition that the state does not have, and that would end the process.
+        self._change_state = self._service_change_state.callback
+        self._service_change_state.callback = self._change_state_if_legal
 
     def set_up(self) -> None:
         """Reads parameters and makes what the node needs; raises where that is not possible."""
@@ -71,6 +75,17 @@ class ManagedNode(LifecycleNode):
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Leaves the arm at rest and goes back to unconfigured."""
         return self._attempt("recover", self.stop)
+
+    def _change_state_if_legal(self, request: Any, response: Any) -> Any:
+        legal = {transition[0]: transition[1] for transition in self._state_machine.available_transitions}
+        if not request.transition.label and request.transition.id not in legal:
+            state = self._state_machine.current_state[1]
+            self.get_logger().warning(
+                f"transition {request.transition.id} is refused while {state}; legal: {sorted(legal.values())}"
+            )
+            response.success = False
+            return response
+        return self._change_state(request, response)
 
     def _attempt(self, what: str, hook: Callable[[], None]) -> TransitionCallbackReturn:
         try:

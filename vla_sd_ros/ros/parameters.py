@@ -31,7 +31,7 @@ def read_parameters(node: Node, model: type[Config]) -> Config:
         InvalidParameters: where a key is unknown, a value missing or illegal.
     """
     names = set(_leaves(model))
-    given = {name for name in node._parameter_overrides if not name.startswith(_ROS_OWN)}
+    given = {name for name in node._parameter_overrides if name.split(".")[0] not in _ROS_OWN}
     unknown = sorted(given - names)
     if unknown:
         raise InvalidParameters(f"{node.get_name()}: unknown parameters {unknown}; legal: {sorted(names)}")
@@ -40,8 +40,10 @@ def read_parameters(node: Node, model: type[Config]) -> Config:
         if not node.has_parameter(name):
             node.declare_parameter(name, None, ParameterDescriptor(dynamic_typing=True, read_only=True))
         parameter = node.get_parameter(name)
+        # A group exists though nothing in it is set: the refusal then names the parameters that are missing.
+        group, leaf = _group(values, name)
         if parameter.type_ is not Parameter.Type.NOT_SET:
-            _put(values, name.split("."), parameter.value)
+            group[leaf] = _plain(parameter.value)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -67,7 +69,12 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
+def _group(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    *path, leaf = name.split(".")
+    for part in path:
         values = values.setdefault(part, {})
-    values[path[-1]] = list(value) if hasattr(value, "tolist") or isinstance(value, tuple) else value
+    return values, leaf
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if hasattr(value, "tolist") or isinstance(value, tuple) else value

@@ -9,6 +9,7 @@ from typing import Any
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
@@ -31,27 +32,21 @@ def run_nodes(factories: Sequence[Callable[[], Node]], args: Sequence[str] | Non
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     nodes: list[Node] = []
+    spinners: list[_Spinner] = []
     failures: list[BaseException] = []
-    threads: list[threading.Thread] = []
     try:
         for factory in factories:
             nodes.append(factory())
-        threads = [
-            threading.Thread(target=_spin, args=(node, ended, failures), name=node.get_name(), daemon=True)
-            for node in nodes
-        ]
-        for thread in threads:
-            thread.start()
+        spinners = [_Spinner(node, ended) for node in nodes]
         # A bare wait() would not return to Python for the signal handler.
         while not ended.wait(0.1):
             pass
     except Exception as error:
         failures.append(error)
-        rclpy.logging.get_logger("vla_sd_ros").fatal(f"{type(error).__name__}: {error}")
+        get_logger("vla_sd_ros").fatal(f"{type(error).__name__}: {error}")
     finally:
-        ended.set()
-        for thread in threads:
-            thread.join(timeout=2.0)
+        for spinner in spinners:
+            failures.extend(spinner.end())
         for node in nodes:
             _stop(node)
         for node in nodes:
@@ -60,19 +55,33 @@ def run_nodes(factories: Sequence[Callable[[], Node]], args: Sequence[str] | Non
     return 1 if failures else 0
 
 
-def _spin(node: Node, ended: threading.Event, failures: list[BaseException]) -> None:
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    try:
-        while not ended.is_set():
-            executor.spin_once(timeout_sec=0.1)
-    except Exception as error:
-        failures.append(error)
-        node.get_logger().fatal(f"{type(error).__name__}: {error}")
-        ended.set()
-    finally:
-        executor.remove_node(node)
-        executor.shutdown(timeout_sec=0.0)
+class _Spinner:
+    """Spins one node in a thread; a callback that raises ends everything."""
+
+    def __init__(self, node: Node, ended: threading.Event) -> None:
+        self._node = node
+        self._ended = ended
+        self._failures: list[BaseException] = []
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(node)
+        self._thread = threading.Thread(target=self._spin, name=node.get_name(), daemon=True)
+        self._thread.start()
+
+    def end(self) -> list[BaseException]:
+        """Ends the spin; returns what callbacks raised."""
+        self._ended.set()
+        self._executor.shutdown(timeout_sec=0.0)
+        self._thread.join(timeout=2.0)
+        return self._failures
+
+    def _spin(self) -> None:
+        try:
+            # Not spin_once with a timeout: that makes and destroys a timer at every turn.
+            self._executor.spin()
+        except Exception as error:
+            self._failures.append(error)
+            self._node.get_logger().fatal(f"{type(error).__name__}: {error}")
+            self._ended.set()
 
 
 def _stop(node: Any) -> None:

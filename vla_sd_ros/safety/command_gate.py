@@ -19,6 +19,8 @@ from vla_sd_ros.types import KinematicState
 
 # Slack for speeds that come from displacements at exactly the limit.
 _SPEED_SLACK = 1.0 + 1e-6
+#: Less than this is a clock being disciplined, not a jump.
+CLOCK_SLACK_NS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class CommandGate:
         self._state: KinematicState | None = None
         self._moving = at_rest()
         self._moving_until_ns = 0
+        self._newest_ns = 0
 
     def observe(self, state: KinematicState) -> None:
         """Takes the newest kinematic state; it limits motion by its age and the workspace."""
@@ -83,6 +86,7 @@ class CommandGate:
         Returns:
             The command to send, or why there is none. A rejected action leaves the motion before it to run out.
         """
+        now_ns = self._follow_clock(now_ns)
         checked = self._checked_command(values, period_s)
         if isinstance(checked, Rejection):
             return checked
@@ -100,14 +104,12 @@ class CommandGate:
 
     def command_at(self, now_ns: int) -> ArmCommand:
         """The twist to send at ``now_ns``: the accepted action's while it lasts, then decelerating, then rest."""
+        now_ns = self._follow_clock(now_ns)
         if self._moving.at_rest:
             return at_rest()
-        if self._why_not_to_move(now_ns) is not None:
+        if self._why_not_to_move(now_ns) is not None or self._would_stop_outside(now_ns):
             self.stop(now_ns)
         overdue_s = (now_ns - self._moving_until_ns) / NS_PER_S
-        if -overdue_s > self._limits.action_hold_s:  # the clock jumped back: when the motion ends is no longer known
-            self._moving = at_rest()
-            return self._moving
         if overdue_s <= 0.0:
             return ArmCommand(self._moving.linear, self._moving.angular)
         remaining = 1.0 - overdue_s / self._limits.stop_time_s
@@ -124,7 +126,16 @@ class CommandGate:
         """Forgets motion, state and stamps: for deactivation, and after time jumped."""
         self._moving = at_rest()
         self._state = None
+        self._newest_ns = 0
         self._stamps.reset()
+
+    def _follow_clock(self, now_ns: int) -> int:
+        """The clock, kept from running backwards; where it jumped back, the end of the motion has no meaning: rest."""
+        if now_ns < self._newest_ns - CLOCK_SLACK_NS:
+            self._moving = at_rest()
+            self._newest_ns = now_ns
+        self._newest_ns = max(self._newest_ns, now_ns)
+        return self._newest_ns
 
     def _checked_command(self, values: npt.ArrayLike, period_s: float) -> ArmCommand | Rejection:
         try:
@@ -139,10 +150,12 @@ class CommandGate:
             return Rejection(f"the control period is {period_s} s; it must be positive")
         if not 0.0 <= action[6] <= 1.0:
             return Rejection(f"the gripper value {action[6]:.3f} is outside 0 (closed) to 1 (open)")
-        command = ArmCommand(action[:3] / period_s, action[3:6] / period_s, float(action[6]))
+        with np.errstate(over="ignore"):  # an infinite speed is too fast as well
+            command = ArmCommand(action[:3] / period_s, action[3:6] / period_s, float(action[6]))
+            linear, angular = np.linalg.norm(command.linear), np.linalg.norm(command.angular)
         for name, speed, limit, unit in (
-            ("linear", np.linalg.norm(command.linear), self._limits.max_linear_speed, "m/s"),
-            ("angular", np.linalg.norm(command.angular), self._limits.max_angular_speed, "rad/s"),
+            ("linear", linear, self._limits.max_linear_speed, "m/s"),
+            ("angular", angular, self._limits.max_angular_speed, "rad/s"),
         ):
             if speed > limit * _SPEED_SLACK:
                 return Rejection(f"{name} speed {speed:.3f} {unit} exceeds {limit} {unit}")
@@ -153,17 +166,32 @@ class CommandGate:
         if reason is not None:
             return Rejection(reason)
         assert self._state is not None
-        here, there = self._state.position, self._state.position + command.linear * period_s
+        # Where one period leads, or a stop from this speed where that is further.
+        displacement = command.linear * max(period_s, self._limits.stop_time_s / 2.0)
+        if self._would_leave_workspace(displacement):
+            there = np.round(self._state.position + displacement, 3).tolist()
+            return Rejection(f"the action would leave the workspace: to {there} m")
+        return None
+
+    def _would_stop_outside(self, now_ns: int) -> bool:
+        """Whether the arm, were it stopped now, would come to rest outside the workspace."""
+        assert self._state is not None
+        since_state_s = max(0.0, (now_ns - self._state.stamp_ns) / NS_PER_S)
+        return self._would_leave_workspace(self._moving.linear * (since_state_s + self._limits.stop_time_s / 2.0))
+
+    def _would_leave_workspace(self, displacement: Values) -> bool:
+        assert self._state is not None
+        here, there = self._state.position, self._state.position + displacement
         # Outside the box only motion back towards it passes, so that the arm can be recovered.
         overshoot_here = np.maximum(self._limits.lower - here, here - self._limits.upper).clip(min=0.0)
         overshoot_there = np.maximum(self._limits.lower - there, there - self._limits.upper).clip(min=0.0)
-        if ((overshoot_there > 0.0) & (overshoot_there >= overshoot_here)).any():
-            return Rejection(f"the action would leave the workspace: to {np.round(there, 3).tolist()} m")
-        return None
+        return bool(((overshoot_there > 0.0) & (overshoot_there >= overshoot_here)).any())
 
     def _why_not_to_move(self, now_ns: int) -> str | None:
         if self._state is None:
             return "no kinematic state has arrived"
+        if not np.isfinite(self._state.position).all():
+            return "the kinematic state is not finite"
         age_s = (now_ns - self._state.stamp_ns) / NS_PER_S
         if age_s > self._limits.max_state_age_s:
             return f"the kinematic state is {age_s:.3f} s old, more than {self._limits.max_state_age_s} s"

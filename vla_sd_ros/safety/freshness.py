@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-NS_PER_S = 1_000_000_000
+from vla_sd_ros.kinematics.clock import NS_PER_S as NS_PER_S
 
 
 class StampVerdict(Enum):

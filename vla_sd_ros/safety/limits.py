@@ -29,7 +29,7 @@ class CommandLimits(BaseModel):
         max_future_s: tolerance for stamps ahead of the clock.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_linear_speed: PositiveFloat = 1.2
     max_angular_speed: PositiveFloat = 2.5

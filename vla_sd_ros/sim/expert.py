@@ -70,7 +70,7 @@ class ScriptedExpert:
         if at_grasp:
             return hand + self._carry(item, destination), True
         # A funnel: stay above the object until over the grasp point.
-        return grasp_point + [0.0, 0.0, min(APPROACH_HEIGHT_M, 4 * max(0.0, miss_level - 0.008))], False
+        return grasp_point + np.array([0.0, 0.0, min(APPROACH_HEIGHT_M, 4 * max(0.0, miss_level - 0.008))]), False
 
     def _carry(self, item: Float64Array, destination: Float64Array) -> Float64Array:
         """Displacement [3] of a held object: lift, then go level, then sink onto the destination."""
@@ -88,7 +88,8 @@ class ScriptedExpert:
         """Turn [3] of the hand back to the orientation it had after the reset."""
         error = _multiply(self.world.initial_quaternion, _conjugate(self.world.end_effector_quaternion()))
         error = error if error[3] >= 0 else -error
-        return np.clip(2 * error[:3], -ROTATION_LIMIT, ROTATION_LIMIT)
+        turn: Float64Array = np.clip(2 * error[:3], -ROTATION_LIMIT, ROTATION_LIMIT)
+        return turn
 
 
 def _conjugate(q: Float64Array) -> Float64Array:

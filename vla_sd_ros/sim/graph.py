@@ -32,7 +32,8 @@ class SimulatedGraph:
         self, launch_file: Path, arguments: Mapping[str, str], environment: Mapping[str, str], log: Path
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        given = [f"{name}:={value}" for name, value in arguments.items()]
+        # Launch refuses an argument without a value; leaving it out means the same.
+        given = [f"{name}:={value}" for name, value in arguments.items() if value]
         real = importlib.util.find_spec("launch_ros") is not None
         command = ["ros2", "launch"] if real else [sys.executable, "-m", "vla_sd_ros.launching"]
         self.log = log

@@ -39,7 +39,9 @@ _TASKS = (
     ScriptedTask("libero_goal", 8, _BOWL, "plate_1"),
     ScriptedTask("libero_goal", 1, _BOWL, "site:flat_stove_1_cook_region"),
     ScriptedTask("libero_goal", 4, _BOWL, "site:wooden_cabinet_1_top_side"),
-    *(ScriptedTask("libero_spatial", i, _BOWL, "plate_1") for i in range(10)),
+    # Left out: bowls in the drawer (4), on the ramekin (5), on the stove (7) and on the cabinet (9), whose rim the
+    # expert's level grasp does not reach.
+    *(ScriptedTask("libero_spatial", i, _BOWL, "plate_1") for i in (0, 1, 2, 3, 6, 8)),
 )
 
 SCRIPTED_TASKS: dict[tuple[str, int], ScriptedTask] = {(task.suite, task.task_id): task for task in _TASKS}

@@ -10,12 +10,14 @@ is robosuite's, whose OSC_POSE controller takes displacements as a share of ``PO
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import io
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,7 @@ class LiberoWorld:
         self._steps = 0
         self._initial_quaternion = np.array([0.0, 0.0, 0.0, 1.0])
         self.reset(seed=seed)
+        _close_at_exit(self)
 
     @property
     def n_initial_states(self) -> int:
@@ -314,6 +317,22 @@ class LiberoWorld:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context.con)
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_SKYBOX"):
             context.scn.flags[getattr(mujoco.mjtRndFlag, flag)] = 0
+
+
+_open_worlds: weakref.WeakSet[LiberoWorld] = weakref.WeakSet()
+
+
+def _close_at_exit(world: LiberoWorld) -> None:
+    """Free a forgotten world before the drawing library shuts down, which otherwise complains at length."""
+    if not _open_worlds:
+        # Registered after the import of robosuite, hence called before its own shutdown.
+        atexit.register(_close_open_worlds)
+    _open_worlds.add(world)
+
+
+def _close_open_worlds() -> None:
+    for world in list(_open_worlds):
+        world.close()
 
 
 def _require_seven(action: Float64Array) -> None:
