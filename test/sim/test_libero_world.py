@@ -37,8 +37,8 @@ def test_a_displacement_moves_the_end_effector_along_the_same_base_axis(
     action = [0.0] * 6 + [1.0]
     action[axis] = sign * 0.01
     moved = _move(world, action)
-    assert sign * moved[axis] > 0.02
-    assert np.abs(np.delete(moved, axis)).max() < 0.01
+    assert sign * moved[axis] > 0.01  # the controller is soft: it covers a fifth of what it is told from rest
+    assert np.abs(np.delete(moved, axis)).max() < 0.005
 
 
 def test_a_rotation_about_z_turns_the_hand_about_the_base_z_axis(world: LiberoWorld) -> None:

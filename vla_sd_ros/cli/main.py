@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
-app.add_typer(evaluate.app, name="evaluate")
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(train.app, name="train")
 app.add_typer(bench.app, name="bench")
 

@@ -107,7 +107,7 @@ class CommandNode(ManagedNode):
             for _ in range(REST_MESSAGES):
                 self._send_twist(at_rest(), now_ns(self))
             # What lies in this process's shared memory is lost where it ends before the arm has read it.
-            # self._twists.wait_for_all_acked(Duration(seconds=REST_ACKNOWLEDGED_S))
+            self._twists.wait_for_all_acked(Duration(seconds=REST_ACKNOWLEDGED_S))
 
     def tear_down(self) -> None:
         """Disconnects."""
