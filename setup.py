@@ -33,9 +33,7 @@ def name_this_interpreter_in_cmake_exports() -> None:
     wheel_python = r"/opt/python/cp\d+-cp\d+"
     for export in Path(sys.prefix, "share").glob("*/cmake/*Export.cmake"):
         text = export.read_text()
-        fixed = re.sub(
-            wheel_python + r"/lib/python[\d.]+/site-packages/numpy/_core/include", numpy.get_include(), text
-        )
+        fixed = re.sub(wheel_python + r"/lib/python[\d.]+/site-packages/numpy/_core/include", numpy.get_include(), text)
         fixed = re.sub(wheel_python + r"/include/python[\d.]+", sysconfig.get_paths()["include"], fixed)
         if fixed != text:
             export.write_text(fixed)

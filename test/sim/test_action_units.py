@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vla_sd_ros.sim.action_units import env_action_from_si, si_action_from_env
 from vla_sd_ros.sim.tasks import SCRIPTED_TASKS, parse_tasks, scripted_task
-from vla_sd_ros.sim.world import env_action_from_si, si_action_from_env
 
 UNIT = st.lists(st.floats(-1, 1), min_size=7, max_size=7)
 

@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("libero", reason="LIBERO is an optional dependency")
 
+from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.expert import ScriptedExpert
 from vla_sd_ros.sim.tasks import scripted_task
-from vla_sd_ros.sim.world import LiberoWorld, env_action_from_si
+from vla_sd_ros.sim.world import LiberoWorld
 
 
 @pytest.fixture(scope="module")

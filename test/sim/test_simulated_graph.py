@@ -18,9 +18,10 @@ from vla_sd_ros.cli.paths import share
 from vla_sd_ros.decoding.registry import make_decoder
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.image import fit_image
+from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.client import GraphError, SimulatorClient
 from vla_sd_ros.sim.graph import SimulatedGraph
-from vla_sd_ros.sim.world import LiberoWorld, env_action_from_si
+from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.types import Observation
 
 READY_S = 120.0

@@ -22,9 +22,10 @@ from vla_sd_ros.decoding.interface import Decoder
 from vla_sd_ros.decoding.registry import make_decoder
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.image import fit_image
+from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.success import wilson_interval
 from vla_sd_ros.sim.suites import MAX_STEPS
-from vla_sd_ros.sim.world import LiberoWorld, env_action_from_si
+from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.types import Observation
 
 # The demo policy speaks SI in base axes; an OpenVLA checkpoint brings a convention of its own.
@@ -42,6 +43,7 @@ class EvaluatedPolicy:
         dtype: float32 or bfloat16.
         camera_px: side of the camera's image.
         crop_fraction: share of the side that the policy's view keeps.
+        max_steps: step limit; 0 takes the suite's own.
     """
 
     folder: Path
@@ -49,6 +51,7 @@ class EvaluatedPolicy:
     dtype: str = "float32"
     camera_px: int = 224
     crop_fraction: float = 0.875
+    max_steps: int = 0
 
     def load(self) -> tuple[Decoder, int]:
         """The decoder, on one thread, and the side of the policy's image in px."""
@@ -138,7 +141,7 @@ def _play_piece(
     decoder, size_px = policy.load()
     with LiberoWorld(suite, task_id, camera_px=policy.camera_px) as world:
         episodes = [
-            play_episode(world, decoder, size_px, policy.crop_fraction, state, MAX_STEPS[suite])
+            play_episode(world, decoder, size_px, policy.crop_fraction, state, policy.max_steps or MAX_STEPS[suite])
             for state in initial_states
         ]
         return (suite, task_id), world.instruction, episodes

@@ -86,7 +86,7 @@ class CameraNode(Node):
             message_type = Image if raw else CompressedImage
             callback = partial(self._on_image, view)
             subscribe(self, message_type, topic, callback, qos.sensor_data(depth=1), self._diagnostics)
-            self._diagnostics.hold(f"waiting for {view}", f"no image of {view} has arrived on {topic}")
+            self._diagnostics.expect(view)
 
     def _on_image(self, view: str, message: Any) -> None:
         stamp_ns = nanoseconds(message.header.stamp)
@@ -107,7 +107,7 @@ class CameraNode(Node):
             return
         fitted = fit_image(rgb, self._config.image_size_px, self._config.crop_fraction)
         self._latest[view] = (stamp_ns, message.header.frame_id, fitted)
-        self._diagnostics.clear(f"waiting for {view}")
+        self._diagnostics.heard(view)
         self._publish_if_complete()
 
     def _rgb(self, message: Any) -> Rgb:

@@ -5,6 +5,7 @@ Commands are a TwistStamped (MoveIt Servo, or a Cartesian velocity controller) a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -29,6 +30,8 @@ from vla_sd_ros.safety.limits import CommandLimits
 REST_MESSAGES = 4
 # How long a stop waits for the arm's driver to have received them.
 REST_ACKNOWLEDGED_S = 0.3
+# Simulated time that stands still for this long has died, and no deceleration would ever end.
+CLOCK_DEAD_S = 0.5
 
 
 class CommandConfig(BaseModel):
@@ -66,6 +69,7 @@ class CommandNode(ManagedNode):
         self._active = False
         self._rest_messages_left = 0
         self._last_now_ns = 0
+        self._clock_moved_s = 0.0
         self._entities: list[tuple[Any, Any]] = []
 
     def set_up(self) -> None:
@@ -157,6 +161,10 @@ class CommandNode(ManagedNode):
         _, gate = self._configured()
         now = self._now()
         command = gate.command_at(now)
+        if not command.at_rest and time.monotonic() - self._clock_moved_s > CLOCK_DEAD_S:
+            gate.reset()
+            self.diagnostics.fault("clock_stands_still", "simulated time stands still; the arm stops")
+            command = at_rest()
         if command.at_rest:
             if self._rest_messages_left == 0:
                 return
@@ -170,6 +178,8 @@ class CommandNode(ManagedNode):
         if now < self._last_now_ns - CLOCK_SLACK_NS:
             gate.reset()
             self.diagnostics.fault("time_jump", "the clock jumped back; the arm stops")
+        if now != self._last_now_ns:
+            self._clock_moved_s = time.monotonic()
         self._last_now_ns = now
         return now
 

@@ -40,6 +40,7 @@ from vla_sd_ros.types import KinematicState, Observation
 
 WARM_UP_DECODES = 3
 WAIT_S = 0.5
+HALT_S = 2.0
 # A state ahead of the clock by more comes from another clock.
 MAX_FUTURE_S = 0.1
 
@@ -119,7 +120,9 @@ class InferenceNode(ManagedNode):
             for message_type, topic, callback, profile in (
                 (ObservationMessage, "observation", self._on_observation, qos.reliable(depth=1)),
                 (KinematicStateMessage, "kinematic_state", self._on_state, qos.reliable()),
+                # Latched, for an instruction given before this node was there; and volatile, as a terminal sends it.
                 (String, "instruction", self._on_instruction, qos.latched()),
+                (String, "instruction", self._on_instruction, qos.reliable()),
             )
         ]
         self.diagnostics.value("policy", policy.fingerprint)
@@ -133,14 +136,15 @@ class InferenceNode(ManagedNode):
             raise RuntimeError("the node is not configured")
         self._slot = LatestSlot()
         self._guard.reset()
-        self._worker = threading.Thread(target=self._work, args=(self._slot, self._decoder), name="decode")
+        self._worker = threading.Thread(target=self._work, args=(self._slot, self._decoder), name="decode", daemon=True)
         self._worker.start()
 
     def halt(self) -> None:
         """Ends the worker; an action in the making is not published."""
         if self._worker is not None:
             self._slot.close()
-            self._worker.join()
+            # A decode that hangs must not keep the process from ending; what it gives is not published any more.
+            self._worker.join(timeout=HALT_S)
             self._worker = None
         self.diagnostics.clear("idle")
 

@@ -74,7 +74,7 @@ class KinematicStateNode(Node):
             (PoseStamped, "end_effector_pose", self._on_pose),
         ):
             subscribe(self, message_type, topic, callback, qos.sensor_data(), self._diagnostics)
-            self._diagnostics.hold(f"waiting for {topic}", f"nothing has arrived on {topic}")
+            self._diagnostics.expect(topic)
 
     def _on_joints(self, message: Any) -> None:
         if not self._may_use(message, self._joint_guard, "joint_states"):
@@ -110,7 +110,7 @@ class KinematicStateNode(Node):
 
     def _may_use(self, message: Any, guard: StampGuard, topic: str) -> bool:
         verdict = guard.judge(nanoseconds(message.header.stamp), now_ns(self))
-        self._diagnostics.clear(f"waiting for {topic}")
+        self._diagnostics.heard(topic)
         if verdict is StampVerdict.TIME_JUMP:
             self._estimator.reset()
             for other in (self._joint_guard, self._pose_guard):

@@ -25,11 +25,12 @@ from vla_sd_ros.ros.parameters import read_parameters
 from vla_sd_ros.ros.run import run_nodes
 from vla_sd_ros.ros.stamps import stamp_from
 from vla_sd_ros.safety.freshness import NS_PER_S
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S
 from vla_sd_ros.sim.arm_topics import ArmTopics
 from vla_sd_ros.sim.episode import EpisodeOutcome, Lockstep, Pace, RealTime, run_episode
 from vla_sd_ros.sim.recording import VideoRecorder
 from vla_sd_ros.sim.suites import MAX_STEPS
-from vla_sd_ros.sim.world import CONTROL_PERIOD_S, LiberoWorld
+from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.srv import StartEpisode
 
 GRAPH_WAIT_S = 30.0

@@ -6,12 +6,16 @@ what it saw in training.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from vla_sd_ros.policy.config import PolicyConfig
+
+if TYPE_CHECKING:
+    import torch
 
 Rgb = npt.NDArray[np.uint8]
 
@@ -59,6 +63,9 @@ def pixel_values(rgb: npt.NDArray[np.uint8] | torch.Tensor, config: PolicyConfig
     Raises:
         ValueError: where the image is not of the model's size, or an array is not uint8.
     """
+    # Here, since the camera node uses this module and must not wait seconds for torch.
+    import torch
+
     if isinstance(rgb, np.ndarray) and rgb.dtype != np.uint8:
         raise ValueError(f"image: {rgb.dtype}; legal: uint8")
     pixels = torch.from_numpy(np.ascontiguousarray(rgb)) if isinstance(rgb, np.ndarray) else rgb

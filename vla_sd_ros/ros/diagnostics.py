@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from threading import Lock
 from typing import Final
@@ -13,6 +14,8 @@ from rclpy.node import Node
 OK: Final = DiagnosticStatus.OK
 WARN: Final = DiagnosticStatus.WARN
 ERROR: Final = DiagnosticStatus.ERROR
+# A stream that was there and then was not for this long is reported.
+SILENCE_S: Final = 1.0
 
 
 class Diagnostics:
@@ -32,8 +35,9 @@ class Diagnostics:
         self._standing: dict[str, tuple[bytes, str]] = {}
         self._recent: tuple[bytes, str] | None = None
         self._last_level = OK
+        self._heard_s: dict[str, float | None] = {}
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(period_s, self.report, clock=self._steady)
+        self._timer = node.create_timer(period_s, self._on_timer, clock=self._steady)
 
     def fault(self, kind: str, reason: str, level: bytes = WARN) -> None:
         """Counts one rejected input or failed act, and says why in the next report.
@@ -69,6 +73,16 @@ class Diagnostics:
             self._node.get_logger().info(f"{kind}: over")
             self.report()
 
+    def expect(self, stream: str) -> None:
+        """States that ``stream`` is awaited, until ``heard`` is called, and again where it falls silent."""
+        self._heard_s[stream] = None
+        self.hold(f"waiting for {stream}", f"nothing has arrived on {stream}")
+
+    def heard(self, stream: str) -> None:
+        """Something has arrived on an expected stream."""
+        self._heard_s[stream] = time.monotonic()
+        self.clear(f"waiting for {stream}")
+
     def value(self, key: str, value: object) -> None:
         """Sets a value that every report shows."""
         with self._lock:
@@ -101,6 +115,12 @@ class Diagnostics:
         array.header.stamp = self._node.get_clock().now().to_msg()
         if self._node.context.ok():
             self._publisher.publish(array)
+
+    def _on_timer(self) -> None:
+        for stream, heard_s in self._heard_s.items():
+            if heard_s is not None and time.monotonic() - heard_s > SILENCE_S:
+                self.hold(f"waiting for {stream}", f"nothing has arrived on {stream} for more than {SILENCE_S} s")
+        self.report()
 
     def close(self) -> None:
         """Publishes a last report and frees the publisher."""

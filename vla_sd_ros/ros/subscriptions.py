@@ -7,7 +7,7 @@ from typing import Any
 
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.subscription import Subscription
 
 from vla_sd_ros.ros.diagnostics import Diagnostics
@@ -21,7 +21,10 @@ def subscribe(
     qos: QoSProfile,
     diagnostics: Diagnostics,
 ) -> Subscription:
-    """Subscribes; a publisher whose QoS cannot match appears in the diagnostics by topic and policy."""
+    """Subscribes; a publisher whose QoS cannot match appears in the diagnostics by topic and policy.
+
+    A latched subscription does not: a volatile publisher beside it is no fault where a volatile one stands too.
+    """
 
     def incompatible(event: Any) -> None:
         diagnostics.hold(
@@ -29,5 +32,6 @@ def subscribe(
             f"a publisher on {topic} offers a QoS that this node cannot receive (policy {event.last_policy_kind})",
         )
 
-    events = SubscriptionEventCallbacks(incompatible_qos=incompatible)
+    latched = qos.durability is DurabilityPolicy.TRANSIENT_LOCAL
+    events = SubscriptionEventCallbacks(incompatible_qos=(lambda _: None) if latched else incompatible)
     return node.create_subscription(message_type, topic, callback, qos, event_callbacks=events)

@@ -15,8 +15,9 @@ from typing import Protocol
 import numpy as np
 
 from vla_sd_ros.safety.freshness import NS_PER_S
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S, env_action_from_si
 from vla_sd_ros.sim.arm_topics import SAME_CAUSE_S, ArmTopics, ReceivedCommand
-from vla_sd_ros.sim.world import CONTROL_PERIOD_S, LiberoWorld, env_action_from_si
+from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.types import Rgb
 
 PERIOD_NS = int(CONTROL_PERIOD_S * NS_PER_S)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vla_sd_ros.sim.action_units import si_action_from_env
 from vla_sd_ros.sim.tasks import ScriptedTask
-from vla_sd_ros.sim.world import LiberoWorld, si_action_from_env
+from vla_sd_ros.sim.world import LiberoWorld
 
 Float64Array = npt.NDArray[np.float64]
 

