@@ -134,6 +134,17 @@ def test_an_image_out_of_order_is_refused(camera: Camera) -> None:
     camera.refuse(image(CARD, stamp_ns=stamp_ns - 1_000_000), "not newer than the one before")
 
 
+def test_a_camera_that_falls_silent_is_named(camera: Camera, probe: Probe) -> None:
+    camera.observe(image(CARD, stamp_ns=time.time_ns()))
+    probe.forget_diagnostics()
+    probe.wait_for_reason("nothing has arrived on camera for more than", node="raw")
+    camera.observe(image(CARD, stamp_ns=time.time_ns()))
+    probe.forget_diagnostics()
+    camera.observe(image(CARD, stamp_ns=time.time_ns()))
+    probe.wait_until(lambda: probe.reasons("raw"), what="a report")
+    assert "nothing has arrived" not in probe.reasons("raw")[-1]
+
+
 def test_refused_images_are_counted(camera: Camera, probe: Probe) -> None:
     camera.refuse(image(CARD, "bgr8", time.time_ns()), "bgr8")
     before = int(probe.diagnostic_value("image_rejected", "raw") or 0)

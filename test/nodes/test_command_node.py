@@ -315,3 +315,12 @@ def test_simulated_time_that_goes_on_without_actions_ends_the_motion(simulated: 
         lambda: probe.set_clock(stamp_ns + int((HOLD_S + STOP_S) * 1e9) + 1),
         until=lambda: not any(twist_of(simulated.twists[-1])),
     )
+
+
+def test_simulated_time_that_dies_in_the_middle_of_a_motion_stops_the_arm(simulated: Commander) -> None:
+    probe, times = simulated.probe, iter(range(1000 * 10**9, 2000 * 10**9, int(PERIOD_S * 1e9)))
+    probe.repeat(
+        lambda: step(simulated, next(times)), until=lambda: simulated.twists and any(twist_of(simulated.twists[-1]))
+    )
+    probe.wait_until(lambda: not any(twist_of(simulated.twists[-1])), what="a zero twist")
+    probe.wait_for_reason("simulated time stands still", node="simulated")

@@ -238,12 +238,15 @@ def test_a_policy_that_cannot_be_trusted_refuses_the_configuration_with_the_reas
     assert process.act()
 
 
-def test_an_instruction_that_cannot_be_received_is_named(thinker: Thinker) -> None:
-    """The instruction is latched; a volatile publisher's would never arrive."""
+def test_an_instruction_that_is_not_latched_as_a_terminal_sends_it_is_heard(thinker: Thinker) -> None:
     node = thinker.probe.node
-    unheard = node.create_publisher(String, "/thinker/instruction", qos.reliable())
-    thinker.probe.wait_for_reason("a publisher on instruction", "QoS", "DURABILITY", node="thinker")
-    node.destroy_publisher(unheard)
+    volatile = node.create_publisher(String, "/thinker/instruction", qos.reliable())
+    thinker.probe.repeat(
+        lambda: (volatile.publish(String(data=INSTRUCTION)), thinker.feel(), thinker.see()),
+        until=lambda: thinker.actions,
+        period_s=0.05,
+    )
+    node.destroy_publisher(volatile)
 
 
 def test_a_signal_ends_the_node_while_it_infers(thinker: Thinker) -> None:
