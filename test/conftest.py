@@ -7,8 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from vla_sd_ros.policy.config import PolicyConfig
+    from vla_sd_ros.policy.loaded import LoadedPolicy
 
 HERE = Path(__file__).parent
 # Before anything imports torch or rclpy: both read their environment once.
@@ -27,6 +32,26 @@ from probe import Probe  # noqa: E402
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> PolicyConfig:
+    """The demo's architecture at a size that costs nothing."""
+    import tiny_policy
+
+    return tiny_policy.tiny_config()
+
+
+@pytest.fixture
+def tiny_policy(tiny_config: PolicyConfig) -> LoadedPolicy:
+    """A policy of that size and random weights, in memory."""
+    # Here, so that tests without a policy do not wait for torch.
+    import torch
+
+    from vla_sd_ros.policy.random_policy import random_policy
+
+    torch.set_num_threads(1)
+    return random_policy(tiny_config)
 
 
 @pytest.fixture(scope="session", autouse=True)

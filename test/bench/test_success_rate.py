@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from random_checkpoint import write_random_checkpoint
+from tiny_policy import write_policy
 
 from vla_sd_ros.bench.success_rate import Episode as Played
 from vla_sd_ros.bench.success_rate import (
@@ -65,7 +65,7 @@ def test_an_episode_ends_with_success_or_at_the_step_limit_and_the_gripper_is_a_
 
 
 def test_a_real_world_and_a_real_policy_are_evaluated_in_worker_processes(tmp_path: Path) -> None:
-    policy = EvaluatedPolicy(write_random_checkpoint(tmp_path / "random"), max_steps=4)
+    policy = EvaluatedPolicy(write_policy(tmp_path / "random"), max_steps=4)
     (result,) = evaluate_policy(policy, [("libero_goal", 8)], [3, 1], processes=1)
     assert result.instruction == "put the bowl on the plate"
     assert result.episodes == (Played(1, False, 4), Played(3, False, 4))

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import rclpy
 import yaml
-from random_checkpoint import write_random_checkpoint
+from tiny_policy import write_policy
 
 from vla_sd_ros.actions.convention import ActionConvention
 from vla_sd_ros.cli.paths import share
 from vla_sd_ros.decoding.registry import make_decoder
 from vla_sd_ros.policy.checkpoint import load_policy
+from vla_sd_ros.policy.config import PolicyConfig
 from vla_sd_ros.policy.image import fit_image
 from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.client import GraphError, SimulatorClient
@@ -32,7 +33,7 @@ LAUNCH_FILE = share() / "launch" / "sim.launch.py"
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random_checkpoint(tmp_path_factory.mktemp("policy") / "random")
+    return write_policy(tmp_path_factory.mktemp("policy") / "random", PolicyConfig.demo())
 
 
 @pytest.fixture(scope="module")

@@ -18,20 +18,27 @@ STATISTICS_KEY = "libero_goal"
 _STATISTICS = {"action": {"q01": [-0.02] * 6 + [0.0], "q99": [0.02] * 6 + [1.0], "mask": [True] * 6 + [False]}}
 
 
-def write_policy(folder: Path) -> None:
-    """Writes a whole, sound policy; what stood there is replaced."""
+def tiny_config() -> PolicyConfig:
+    """Four patches, two layers everywhere: the demo's architecture at a size that costs nothing."""
     tower = {"width": 32, "depth": 2, "mlp_width": 64}
-    config = PolicyConfig.demo(
+    return PolicyConfig.demo(
         image_size_px=IMAGE_SIZE_PX,
         dinov2=tower,
         siglip=tower,
         llama={"width": 64, "depth": 2, "heads": 4, "mlp_width": 96},
+        attention="sdpa",
     )
+
+
+def write_policy(folder: Path, config: PolicyConfig | None = None) -> Path:
+    """Writes a whole, sound policy, a tiny one by default, and returns its folder; what stood there is replaced."""
+    config = config or tiny_config()
     model = initialise(VisionLanguageActionModel(config), 0, deviation=config.llama.width**-0.5)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = folder / "tokenizer.json"
     build_word_tokenizer().save(str(tokenizer))
     save_policy(folder, model, tokenizer, {STATISTICS_KEY: _STATISTICS}, {"trained": "not at all"})
+    return folder
 
 
 def damage_weights(folder: Path) -> None:
