@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-pytest.importorskip("libero", reason="LIBERO is an optional dependency")
-
 from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.expert import ScriptedExpert
 from vla_sd_ros.sim.tasks import scripted_task

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from vla_sd_ros.sim.tasks import scripted_task
+from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.training.demonstrations import Demonstration, demonstration_path, save_demonstration
 from vla_sd_ros.training.gather import (
     FIRST_SEED,
@@ -23,7 +23,7 @@ TASKS = [scripted_task("libero_goal", 8), scripted_task("libero_goal", 4)]
 
 
 def test_pieces_of_the_tasks_take_turns_and_every_other_episode_is_noisy(tmp_path: Path) -> None:
-    jobs = list(_jobs(TASKS, 5, tmp_path, seed=2, noise=0.3, chunk=3))
+    jobs = list(_jobs(dict.fromkeys(TASKS, 5), tmp_path, seed=2, noise=0.3, chunk=3))
     assert [job.task.task_id for job in jobs] == [8, 4, 8, 4]
     first = FIRST_SEED + 200_000
     assert jobs[0].seeds == (first, first + 1, first + 2)
@@ -37,13 +37,10 @@ def test_existing_episodes_are_kept(tmp_path: Path, make_demonstration: Callable
         for number in range(2):
             path = demonstration_path(tmp_path, task.suite, task.task_id, FIRST_SEED + number)
             save_demonstration(path, make_demonstration(FIRST_SEED + number, task.task_id))
-    assert gather_demonstrations(TASKS, 2, tmp_path, seed=0) == GatheringResult(written=0, existing=4, failed=0)
+    assert gather_demonstrations(dict.fromkeys(TASKS, 2), tmp_path) == GatheringResult(written=0, existing=4, failed=0)
 
 
 def test_a_noisy_episode_stores_clean_labels_and_can_be_repeated() -> None:
-    pytest.importorskip("libero", reason="LIBERO is an optional dependency")
-    from vla_sd_ros.sim.world import LiberoWorld
-
     with LiberoWorld("libero_goal", 8) as world:
         image = policy_image(world)
         assert image.shape == (112, 112, 3)

@@ -12,34 +12,20 @@ from vla_sd_ros.cli.paths import share
 app = typer.Typer(no_args_is_help=True, help="Train what the package ships.")
 
 
-@app.command("gather")
-def gather(
-    tasks: Annotated[list[str], typer.Argument(help="suite/index, or suite/* for every task the expert solves.")],
-    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations per task.")] = 60,
-    out: Annotated[Path, typer.Option(help="Folder of the demonstrations.")] = Path("out/demonstrations"),
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    noise: Annotated[float, typer.Option(min=0.0, help="Disturbance of every other episode; labels stay clean.")] = 0.3,
-    processes: Annotated[int, typer.Option(min=1)] = 2,
-) -> None:
-    """Gathers scripted demonstrations in LIBERO; what is there already is kept."""
-    from vla_sd_ros.sim.tasks import parse_tasks
-    from vla_sd_ros.training.gather import gather_demonstrations
-
-    result = gather_demonstrations(parse_tasks(tasks), episodes, out, seed=seed, noise=noise, processes=processes)
-    typer.echo(f"{result.written} written, {result.existing} were there, {result.failed} failed and were left out")
-
-
 @app.command("policy")
 def policy(
     config: Annotated[Path | None, typer.Option(help="YAML; the demo policy's by default.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, overrides the YAML.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint in the out folder.")] = False,
+    gather_only: Annotated[bool, typer.Option(help="Stop once the demonstrations are there.")] = False,
 ) -> None:
-    """Gathers what the configuration's tasks lack, then clones the demonstrations into a policy."""
+    """Gathers the scripted demonstrations that are missing in LIBERO, then clones them into a policy."""
     import yaml
 
+    from vla_sd_ros.sim.tasks import parse_tasks
     from vla_sd_ros.training.behaviour_cloning import train_policy
     from vla_sd_ros.training.config import load_training_config
+    from vla_sd_ros.training.gather import gather_demonstrations
 
     overrides = {}
     for item in set_ or []:
@@ -47,6 +33,20 @@ def policy(
         if not separator:
             raise typer.BadParameter(f"--set {item!r}; legal: key=value")
         overrides[key] = yaml.safe_load(value)
-    chosen = config or share() / "config" / "training" / "demo_policy.yaml"
-    result = train_policy(load_training_config(chosen, overrides), resume=resume)
-    typer.echo(str(result))
+    chosen = load_training_config(config or share() / "config" / "training" / "demo_policy.yaml", overrides)
+    wanted = chosen.gathering
+    episodes = {task: count for name, count in wanted.episodes.items() for task in parse_tasks([name])}
+    gathered = gather_demonstrations(
+        episodes, chosen.demonstrations, seed=wanted.seed, noise=wanted.noise, processes=wanted.processes
+    )
+    typer.echo(
+        f"demonstrations: {gathered.written} written, {gathered.existing} were there, "
+        f"{gathered.failed} failed by the expert and left out"
+    )
+    if gather_only:
+        return
+    result = train_policy(chosen, resume=resume)
+    if not result.finished:
+        typer.echo("interrupted; go on with --resume")
+        raise typer.Exit(1)
+    typer.echo(f"policy in {result.checkpoint}; held out: {result.held_out}")

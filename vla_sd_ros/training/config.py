@@ -14,6 +14,15 @@ class _Checked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class GatheringConfig(_Checked):
+    """Which scripted demonstrations the training needs; those that exist already are not gathered again."""
+
+    episodes: dict[str, int] = Field(default_factory=dict, description="suite/number: seeds to try")
+    seed: int = Field(0, ge=0)
+    noise: float = Field(0.3, ge=0, description="disturbance of every second episode; its labels stay clean")
+    processes: int = Field(2, ge=1)
+
+
 class AugmentationConfig(_Checked):
     """Changes to each training image."""
 
@@ -39,6 +48,7 @@ class StageConfig(_Checked):
 class TrainingConfig(_Checked):
     """A run of :func:`vla_sd_ros.training.behaviour_cloning.train_policy`."""
 
+    gathering: GatheringConfig = GatheringConfig()
     demonstrations: Path = Path("out/demonstrations")
     out: Path = Path("out/demo_policy")
     tasks: tuple[str, ...] = Field((), description="suite/number or suite/*; empty: all demonstrations found")

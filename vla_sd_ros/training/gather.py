@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,31 +94,31 @@ def run_expert(
 
 
 def gather_demonstrations(
-    tasks: Sequence[ScriptedTask],
-    episodes_per_task: int,
+    episodes: Mapping[ScriptedTask, int],
     out_dir: Path,
     seed: int = 0,
     noise: float = 0.3,
     processes: int = 2,
     chunk: int = 12,
 ) -> GatheringResult:
-    """Write ``episodes_per_task`` episodes of each task; those that already exist are kept.
+    """Write so many episodes of each task; those that already exist are kept.
 
     Episodes that the expert fails are left out, not replaced, so that a seed always means the same episode.
 
     Args:
-        tasks: What to gather; chunks of the tasks take turns, so that an unfinished run is balanced.
-        episodes_per_task: Seeds to try per task.
+        episodes: Seeds to try for each task; chunks of the tasks take turns, so that an unfinished run is balanced.
         out_dir: Folder of the data set.
         seed: Number of the run; different numbers give different placements.
         noise: Level of the noise of every second episode.
         processes: Worker processes.
         chunk: Episodes of one task per piece of work; a new world costs some seconds.
     """
-    jobs = list(_jobs(tasks, episodes_per_task, out_dir, seed, noise, chunk))
+    jobs = list(_jobs(episodes, out_dir, seed, noise, chunk))
     to_do = sum(len(job.seeds) for job in jobs)
-    existing = len(tasks) * episodes_per_task - to_do
+    existing = sum(episodes.values()) - to_do
     written = failed = 0
+    if not jobs:
+        return GatheringResult(written, existing, failed)
     spawn = multiprocessing.get_context("spawn")  # rendering contexts do not survive a fork
     with ProcessPoolExecutor(processes, mp_context=spawn) as pool, tqdm(total=to_do, unit="episode") as bar:
         for done in as_completed([pool.submit(_run_job, job) for job in jobs]):
@@ -137,12 +137,10 @@ class _Job:
     out_dir: Path
 
 
-def _jobs(
-    tasks: Sequence[ScriptedTask], episodes: int, out_dir: Path, seed: int, noise: float, chunk: int
-) -> Iterator[_Job]:
-    for start in range(0, episodes, chunk):
-        for task in tasks:
-            numbers = range(start, min(start + chunk, episodes))
+def _jobs(episodes: Mapping[ScriptedTask, int], out_dir: Path, seed: int, noise: float, chunk: int) -> Iterator[_Job]:
+    for start in range(0, max(episodes.values(), default=0), chunk):
+        for task, count in episodes.items():
+            numbers = range(start, min(start + chunk, count))
             first = FIRST_SEED + seed * SEEDS_PER_RUN
             missing = [
                 n for n in numbers if not demonstration_path(out_dir, task.suite, task.task_id, first + n).exists()
