@@ -47,13 +47,13 @@ set_up() {
             say "Python environment in $VENV"
             "$(find_python)" -m venv "$VENV"
         fi
-        say "Python packages (PyTorch, ROS 2 Jazzy, LIBERO)"
+        say "Python packages: PyTorch, ROS 2 Jazzy, LIBERO (about 4 GB of disk; takes minutes)"
         # PyTorch first and by itself: everything else then finds it there.
-        "$VENV/bin/pip" install -q --disable-pip-version-check -c "$ROOT/constraints.txt" torch
-        "$VENV/bin/pip" install -q --disable-pip-version-check -c "$ROOT/constraints.txt" \
+        "$VENV/bin/pip" install -qq --disable-pip-version-check -c "$ROOT/constraints.txt" torch
+        "$VENV/bin/pip" install -qq --disable-pip-version-check -c "$ROOT/constraints.txt" \
             -r "$ROOT/requirements-ros.txt" -r "$ROOT/requirements.txt"
         say "messages and package"
-        PATH="$VENV/bin:$PATH" "$VENV/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation \
+        PATH="$VENV/bin:$PATH" "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --no-build-isolation \
             -e "$ROOT"
         # An editable install hides a failed message build: look from elsewhere.
         (cd / && "$VENV/bin/python" -c 'import vla_sd_ros.msg, vla_sd_ros.srv')

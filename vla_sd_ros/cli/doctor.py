@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 NEEDED_MEMORY_GB = 3.0
 BYTES_PER_GB = 1e9
@@ -173,7 +173,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 def doctor() -> None:
     """Checks this machine; ends with status 1 where something that everything needs is missing."""
     findings = [check() for check in CHECKS]
-    table = Table("check", "", "found", "remedy")
+    table = Table("check", "", Column("found", overflow="fold"), Column("remedy", overflow="fold"))
     colours = {Verdict.OK: "green", Verdict.LACKS: "yellow", Verdict.BROKEN: "red"}
     for finding in findings:
         colour = colours[finding.verdict]
