@@ -22,6 +22,7 @@ from vla_sd_ros.decoding.interface import Decoder
 from vla_sd_ros.decoding.registry import make_decoder
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.image import fit_image
+from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.sim.action_units import env_action_from_si
 from vla_sd_ros.sim.success import wilson_interval
 from vla_sd_ros.sim.suites import MAX_STEPS
@@ -40,7 +41,7 @@ class EvaluatedPolicy:
     Attributes:
         folder: checkpoint directory.
         decoder: name in the registry of decoders.
-        dtype: float32 or bfloat16.
+        dtype: auto, float32 or bfloat16.
         camera_px: side of the camera's image.
         crop_fraction: share of the side that the policy's view keeps.
         max_steps: step limit; 0 takes the suite's own.
@@ -48,7 +49,7 @@ class EvaluatedPolicy:
 
     folder: Path
     decoder: str = "autoregressive"
-    dtype: str = "float32"
+    dtype: str = "auto"
     camera_px: int = 224
     crop_fraction: float = 0.875
     max_steps: int = 0
@@ -56,7 +57,7 @@ class EvaluatedPolicy:
     def load(self) -> tuple[Decoder, int]:
         """The decoder, on one thread, and the side of the policy's image in px."""
         torch.set_num_threads(1)
-        policy = load_policy(self.folder, dtype=getattr(torch, self.dtype))
+        policy = load_policy(self.folder, dtype=choose_dtype(self.dtype, "cpu"))
         policy.warm_up()
         return make_decoder(self.decoder, policy, CAMERA), policy.config.image_size_px
 
@@ -154,7 +155,7 @@ def summary_of(policy: EvaluatedPolicy, results: Sequence[TaskResult]) -> dict[s
     return {
         "policy": policy.folder.name,
         "decoder": policy.decoder,
-        "dtype": policy.dtype,
+        "dtype": str(choose_dtype(policy.dtype, "cpu")).removeprefix("torch."),
         "camera": {"px": policy.camera_px, "crop_fraction": policy.crop_fraction, "fast_rendering": True},
         "successes": successes,
         "trials": trials,

@@ -14,7 +14,7 @@ def evaluate(
     tasks: Annotated[list[str], typer.Argument(help="suite/index, or suite/* for every task the expert solves.")],
     policy: Annotated[Path | None, typer.Option(help="Checkpoint directory; the demo policy by default.")] = None,
     decoder: Annotated[str, typer.Option(help="How tokens are decoded.")] = "autoregressive",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     episodes: Annotated[int, typer.Option(min=1, max=50, help="Initial states per task, from the first.")] = 50,
     processes: Annotated[int, typer.Option(min=1)] = 2,
     out: Annotated[Path, typer.Option(help="JSON file of the results.")] = Path("out/success_rate.json"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -22,6 +22,7 @@ from vla_sd_ros.msg import KinematicState as KinematicStateMessage
 from vla_sd_ros.msg import Observation as ObservationMessage
 from vla_sd_ros.msg import VlaAction
 from vla_sd_ros.policy.checkpoint import load_policy
+from vla_sd_ros.policy.precision import Precision, choose_dtype
 from vla_sd_ros.policy.prompt import clean_instruction
 from vla_sd_ros.policy.self_test import self_test
 from vla_sd_ros.ros import qos
@@ -53,7 +54,7 @@ class InferenceConfig(BaseModel):
         statistics_key: which statistics un-normalise; empty takes the only ones there are.
         decoder: how the tokens are decoded.
         device: torch device.
-        dtype: of the weights; float32 decodes identically everywhere, bfloat16 is faster.
+        dtype: of the weights; auto takes bfloat16 where the device is fast in it, else float32.
         threads: CPU threads of torch; more than one slows a small policy down.
         views: camera names that the policy expects, in its order.
         base_frame: frame of the actions that are published.
@@ -69,7 +70,7 @@ class InferenceConfig(BaseModel):
     statistics_key: str = ""
     decoder: str = "autoregressive"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    dtype: Precision = "auto"
     threads: Annotated[int, Field(ge=1, le=256)] = 1
     views: Annotated[list[str], Field(min_length=1, max_length=1)] = ["camera"]
     base_frame: Annotated[str, Field(min_length=1)]
@@ -101,7 +102,7 @@ class InferenceNode(ManagedNode):
         torch.set_num_threads(config.threads)
         policy = load_policy(
             Path(config.policy),
-            dtype=getattr(torch, config.dtype),
+            dtype=choose_dtype(config.dtype, config.device),
             device=config.device,
             statistics_key=config.statistics_key or None,
         )
@@ -127,6 +128,7 @@ class InferenceNode(ManagedNode):
         ]
         self.diagnostics.value("policy", policy.fingerprint)
         self.diagnostics.value("decoder", config.decoder)
+        self.diagnostics.value("dtype", policy.dtype)
         self.diagnostics.hold("no_instruction", "no instruction has arrived; the arm holds")
         self.diagnostics.hold("no_state", "no kinematic state has arrived; the arm holds")
 
