@@ -14,6 +14,10 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 
+# A callback that hangs must not keep the process from ending.
+JOIN_S = 2.0
+
+
 def run_nodes(factories: Sequence[Callable[[], Node]], args: Sequence[str] | None = None) -> int:
     """Runs nodes until SIGINT or SIGTERM, each in a thread and an executor of its own.
 
@@ -70,14 +74,17 @@ class _Spinner:
     def end(self) -> list[BaseException]:
         """Ends the spin; returns what callbacks raised."""
         self._ended.set()
+        self._executor.wake()
+        self._thread.join(timeout=JOIN_S)
+        # Only now: shutting down an executor that still waits destroys what it waits on.
         self._executor.shutdown(timeout_sec=0.0)
-        self._thread.join(timeout=2.0)
         return self._failures
 
     def _spin(self) -> None:
         try:
-            # Not spin_once with a timeout: that makes and destroys a timer at every turn.
-            self._executor.spin()
+            # Without a timeout, which would make and destroy a timer at every turn.
+            while not self._ended.is_set():
+                self._executor.spin_once()
         except Exception as error:
             self._failures.append(error)
             self._node.get_logger().fatal(f"{type(error).__name__}: {error}")
