@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import rclpy
 import yaml
+from probe import DEACTIVATE, Probe
+from std_srvs.srv import Trigger
 from tiny_policy import write_policy
 
 from vla_sd_ros.actions.convention import ActionConvention
@@ -84,6 +87,28 @@ def tokens_without_ros(policy_folder: Path, task_id: int, initial_state: int) ->
     return tokens
 
 
+def reset_ends_an_episode_that_nobody_answers(client: SimulatorClient) -> None:
+    probe = Probe()
+    try:
+        resetter = probe.node.create_client(Trigger, "/simulator_node/reset")
+        probe.wait_until(resetter.service_is_ready, what="the reset service")
+
+        def reset() -> Trigger.Response:
+            future = resetter.call_async(Trigger.Request())
+            probe.wait_until(future.done, what="an answer to the reset")
+            return future.result()
+
+        assert not reset().success, "there is nothing to reset"
+        assert probe.change_state("inference_node", DEACTIVATE)
+        with ThreadPoolExecutor(1) as pool:
+            episode = pool.submit(client.run_episode, "libero_goal", 1, 0, EPISODE_S)
+            probe.repeat(lambda: None, until=lambda: reset().success, period_s=0.1)
+            with pytest.raises(GraphError, match="the episode was reset"):
+                episode.result()
+    finally:
+        probe.close()
+
+
 def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives_the_same_tokens_as_without_ros(
     tmp_path: Path, policy: Path, short_episodes: Path
 ) -> None:
@@ -101,6 +126,7 @@ def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives
             client.run_episode("libero_goal", 1, 999, EPISODE_S)
         with pytest.raises(GraphError, match="libero_goal"):
             client.run_episode("libero_nonsense", 0, 0, EPISODE_S)
+        reset_ends_an_episode_that_nobody_answers(client)
         assert graph.is_alive()
     assert sorted(video.name for video in videos.glob("*.mp4")) == [
         "libero_goal_1_00.mp4",

@@ -13,7 +13,6 @@ from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-
 # A callback that hangs must not keep the process from ending.
 JOIN_S = 2.0
 

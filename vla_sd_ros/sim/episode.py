@@ -55,7 +55,9 @@ class Pace(Protocol):
     def now_ns(self) -> int:
         """The time to stamp with."""
 
-    def exchange(self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome) -> ReceivedCommand | None:
+    def exchange(
+        self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
+    ) -> ReceivedCommand | None:
         """Publishes what the robot sees; returns the command to carry out, or None to give up."""
 
 
@@ -81,10 +83,14 @@ class Lockstep:
         self._time_ns += duration_ns
         self._topics.publish_clock(self._time_ns)
 
-    def exchange(self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome) -> ReceivedCommand | None:
+    def exchange(
+        self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
+    ) -> ReceivedCommand | None:
         """Publishes and waits for the answer to just this observation."""
         give_up_s = time.monotonic() + self._command_wait_s
         while time.monotonic() < give_up_s:
+            if should_stop():
+                return None
             self.advance(PERIOD_NS)
             self._topics.publish_state(world, self._time_ns)
             outcome.left_s[self._time_ns] = self._topics.publish_image(image, self._time_ns)
@@ -114,7 +120,9 @@ class RealTime:
         """Wall clock, nanoseconds."""
         return self._clock_ns()
 
-    def exchange(self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome) -> ReceivedCommand | None:
+    def exchange(
+        self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
+    ) -> ReceivedCommand | None:
         """Publishes, sleeps until the period is over, returns whatever command is newest then."""
         stamp_ns = self._clock_ns()
         self._topics.publish_state(world, stamp_ns)
@@ -173,7 +181,7 @@ def _carry_out(
         image = world.render()
         if on_frame is not None:
             on_frame(image)
-        command = pace.exchange(world, image, outcome)
+        command = pace.exchange(world, image, outcome, should_stop)
         if command is None or should_stop():
             outcome.aborted = True
             outcome.reason = outcome.reason or "the episode was reset"
