@@ -62,6 +62,7 @@ def save_policy(
         if not torch.isfinite(tensor).all():
             raise CheckpointError(f"weights: {name} is not finite in half precision")
     save_file(state, directory / WEIGHTS_FILE)
+    (directory / WEIGHTS_FILE).chmod(0o644)  # the library writes for its owner alone
     if tokenizer_path.resolve() != (directory / TOKENIZER_FILE).resolve():
         shutil.copyfile(tokenizer_path, directory / TOKENIZER_FILE)
     for name, content in (
