@@ -34,6 +34,7 @@ def test_training_lowers_the_loss_and_writes_a_policy_that_acts(tiny_config: Tra
     assert result.held_out["accuracy_gripper"] > 0.8
     recipe = json.loads((tiny_config.out / "recipe.json").read_text())
     assert recipe["demonstrations"]["episodes_per_task"] == {"libero_goal/4": 5, "libero_goal/8": 5}
+    assert set(recipe["steps"]) == {"vision", "cloning"} and min(recipe["steps"].values()) > 0
     action = decode(tiny_config.out, np.zeros((28, 28, 3), np.uint8), "put the bowl on the plate")
     assert np.isfinite(action.values).all()
 
@@ -115,3 +116,11 @@ def test_the_shipped_configuration_is_valid_and_can_be_overridden() -> None:
     assert (config.cloning.max_minutes, config.seed, config.cloning.batch_size) == (3, 5, 32)
     with pytest.raises(ValueError, match="lerning_rate"):
         load_training_config(CONFIG_FILE, {"cloning.lerning_rate": 1})
+
+
+def test_refining_goes_on_from_the_end_of_cloning(tiny_config: TrainingConfig, tmp_path: Path) -> None:
+    refining = tiny_config.cloning.model_copy(update={"learning_rate": tiny_config.cloning.learning_rate / 2})
+    refined = train_policy(tiny_config.model_copy(update={"refining": refining}), show_progress=False)
+    plain = train_policy(tiny_config.model_copy(update={"out": tmp_path / "plain"}), show_progress=False)
+    assert set(json.loads((tiny_config.out / "recipe.json").read_text())["steps"]) == {"vision", "cloning", "refining"}
+    assert refined.held_out["tokens"] < plain.held_out["tokens"]

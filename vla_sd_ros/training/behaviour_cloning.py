@@ -12,7 +12,7 @@ import logging
 import platform
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,11 @@ def train_policy(config: TrainingConfig, resume: bool = False, show_progress: bo
         )
 
     with Interruption().listening() as interruption:
-        for objective, stage in zip(learner.objectives(), (config.vision, config.cloning), strict=True):
+        vision, cloning = learner.objectives()
+        stages = [(vision, config.vision), (cloning, config.cloning)]
+        if config.refining is not None:
+            stages.append((replace(cloning, name="refining"), config.refining))
+        for objective, stage in stages:
             if objective.name in progress.done_stages:
                 continue
             progress.stage = objective.name
@@ -221,7 +225,11 @@ def train_policy(config: TrainingConfig, resume: bool = False, show_progress: bo
                     "interrupted in stage %s at step %d; saved %s", progress.stage, progress.step, state_path
                 )
                 return TrainingResult(False, None, {})
-            progress = Progress(objective.name, done_stages=[*progress.done_stages, objective.name])
+            progress = Progress(
+                objective.name,
+                done_stages=[*progress.done_stages, objective.name],
+                stage_steps={**progress.stage_steps, objective.name: progress.step},
+            )
             optimiser_state = None
             save(progress, None)
     held_out = learner.validate_cloning(len(frames.held_out)) if len(frames.held_out) else {}
@@ -229,7 +237,9 @@ def train_policy(config: TrainingConfig, resume: bool = False, show_progress: bo
     with tempfile.TemporaryDirectory() as folder:
         tokenizer_path = Path(folder) / "tokenizer.json"
         tokenizer.save(str(tokenizer_path))
-        save_policy(config.out, learner.model.eval(), tokenizer_path, statistics, _recipe(config, frames, held_out))
+        save_policy(
+            config.out, learner.model.eval(), tokenizer_path, statistics, _recipe(config, frames, progress, held_out)
+        )
     return TrainingResult(True, config.out, held_out)
 
 
@@ -257,7 +267,9 @@ def _restore(path: Path, learner: _Learner, config: TrainingConfig) -> tuple[Pro
     return Progress(**state["progress"]), state["optimiser"]
 
 
-def _recipe(config: TrainingConfig, frames: FrameDataset, held_out: dict[str, float]) -> dict[str, Any]:
+def _recipe(
+    config: TrainingConfig, frames: FrameDataset, progress: Progress, held_out: dict[str, float]
+) -> dict[str, Any]:
     """How to make this policy again, and what it reached."""
     versions = {}
     for name in _PACKAGES:
@@ -285,6 +297,7 @@ def _recipe(config: TrainingConfig, frames: FrameDataset, held_out: dict[str, fl
         },
         "n_action_bins": N_BINS,
         "training": training,
+        "steps": progress.stage_steps,
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "python": platform.python_version(),
         "packages": versions,

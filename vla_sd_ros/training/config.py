@@ -68,6 +68,7 @@ class TrainingConfig(_Checked):
     augmentation: AugmentationConfig = AugmentationConfig()
     vision: StageConfig = StageConfig(epochs=4, max_minutes=8, batch_size=64)
     cloning: StageConfig = StageConfig(epochs=8, max_minutes=50)
+    refining: StageConfig | None = Field(None, description="cloning again, from its end, with a rate of its own")
     policy: dict[str, Any] = Field(default_factory=dict, description="fields of PolicyConfig other than its defaults")
 
 

@@ -65,6 +65,7 @@ class Progress:
     step: int = 0
     elapsed_s: float = 0.0
     done_stages: list[str] = field(default_factory=list)
+    stage_steps: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
