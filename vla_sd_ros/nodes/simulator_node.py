@@ -30,7 +30,7 @@ from vla_sd_ros.sim.arm_topics import ArmTopics
 from vla_sd_ros.sim.episode import EpisodeOutcome, Lockstep, Pace, RealTime, run_episode
 from vla_sd_ros.sim.recording import VideoRecorder
 from vla_sd_ros.sim.suites import MAX_STEPS
-from vla_sd_ros.sim.world import LiberoWorld
+from vla_sd_ros.sim.world import LiberoWorld, require_task
 from vla_sd_ros.srv import StartEpisode
 
 GRAPH_WAIT_S = 30.0
@@ -147,9 +147,7 @@ class SimulatorNode(Node):
         try:
             wanted = (request.suite or world.suite, request.task_id if request.suite else world.task_id)
             if wanted != (world.suite, world.task_id):
-                other = LiberoWorld(*wanted, camera_px=self._config.camera_px)
-                world.close()
-                world = other
+                world = self._exchange_world(world, *wanted)
             world.reset(initial_state=request.initial_state)
         except ValueError as error:
             outcome = EpisodeOutcome(reason=str(error), aborted=True)
@@ -160,6 +158,16 @@ class SimulatorNode(Node):
         state = EpisodeStatus.SUCCEEDED if outcome.success else EpisodeStatus.FAILED
         self._announce(world, EpisodeStatus.ABORTED if outcome.aborted else state, request.initial_state, outcome)
         return world
+
+    def _exchange_world(self, world: LiberoWorld, suite: str, task_id: int) -> LiberoWorld:
+        """Another world in place of the present one; never two at once, each takes a gigabyte.
+
+        Raises:
+            ValueError: on an unknown suite or task; the present world stays.
+        """
+        require_task(suite, task_id)
+        world.close()
+        return LiberoWorld(suite, task_id, camera_px=self._config.camera_px)
 
     def _run(self, world: LiberoWorld, initial_state: int) -> EpisodeOutcome:
         self._topics.forget()

@@ -55,6 +55,9 @@ class Pace(Protocol):
     def now_ns(self) -> int:
         """The time to stamp with."""
 
+    def begin(self, world: LiberoWorld) -> None:
+        """Begins a control period: publishes how the arm stands, while the image is still to be drawn."""
+
     def exchange(
         self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
     ) -> ReceivedCommand | None:
@@ -83,20 +86,24 @@ class Lockstep:
         self._time_ns += duration_ns
         self._topics.publish_clock(self._time_ns)
 
+    def begin(self, world: LiberoWorld) -> None:
+        """Lets a control period pass and publishes the state of its end."""
+        self.advance(PERIOD_NS)
+        self._topics.publish_state(world, self._time_ns)
+
     def exchange(
         self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
     ) -> ReceivedCommand | None:
         """Publishes and waits for the answer to just this observation."""
         give_up_s = time.monotonic() + self._command_wait_s
         while time.monotonic() < give_up_s:
-            if should_stop():
-                return None
-            self.advance(PERIOD_NS)
-            self._topics.publish_state(world, self._time_ns)
             outcome.left_s[self._time_ns] = self._topics.publish_image(image, self._time_ns)
             command = self._topics.wait_for_command(self._time_ns, min(REPEAT_AFTER_S, self._command_wait_s))
             if command is not None:
                 return command
+            if should_stop():
+                return None
+            self.begin(world)
         outcome.reason = f"no command came for {self._command_wait_s} s"
         return None
 
@@ -120,12 +127,15 @@ class RealTime:
         """Wall clock, nanoseconds."""
         return self._clock_ns()
 
+    def begin(self, world: LiberoWorld) -> None:
+        """Publishes the state of now."""
+        self._topics.publish_state(world, self._clock_ns())
+
     def exchange(
         self, world: LiberoWorld, image: Rgb, outcome: EpisodeOutcome, should_stop: Callable[[], bool]
     ) -> ReceivedCommand | None:
         """Publishes, sleeps until the period is over, returns whatever command is newest then."""
         stamp_ns = self._clock_ns()
-        self._topics.publish_state(world, stamp_ns)
         outcome.left_s[stamp_ns] = self._topics.publish_image(image, stamp_ns)
         now_s = time.monotonic()
         # A period that was missed is not caught up: the world would run faster than the clock.
@@ -178,10 +188,11 @@ def _carry_out(
     on_frame: Callable[[Rgb], None] | None,
 ) -> None:
     while outcome.steps < max_steps:
+        pace.begin(world)
         image = world.render()
-        if on_frame is not None:
-            on_frame(image)
         command = pace.exchange(world, image, outcome, should_stop)
+        if on_frame is not None:  # after the exchange, whose latency counts
+            on_frame(image)
         if command is None or should_stop():
             outcome.aborted = True
             outcome.reason = outcome.reason or "the episode was reset"

@@ -24,8 +24,14 @@ class VideoRecorder:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         # macro_block_size=16 would resize frames silently; LIBERO's 224 px need none.
+        # Encoding must not take the time of the episode that it records: the fastest preset.
         self._writer: Any = imageio.get_writer(
-            path, fps=frames_per_second, codec="libx264", quality=7, macro_block_size=2
+            path,
+            fps=frames_per_second,
+            codec="libx264",
+            quality=7,
+            macro_block_size=2,
+            output_params=["-preset", "ultrafast"],
         )
 
     def add(self, frame: npt.NDArray[np.uint8]) -> None:

@@ -29,6 +29,23 @@ SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero
 SITE_PREFIX = "site:"
 
 
+def require_task(suite: str, task_id: int) -> Any:
+    """LIBERO's benchmark of a suite that has the task.
+
+    Raises:
+        ValueError: unknown suite or task; the message lists the legal ones.
+    """
+    if suite not in SUITES:
+        raise ValueError(f"suite = {suite!r} is unknown; legal: {', '.join(SUITES)}")
+    import_libero()
+    with quiet():
+        benchmark = importlib.import_module("libero.libero.benchmark").get_benchmark(suite)(0)
+    if not 0 <= task_id < benchmark.n_tasks:
+        names = "; ".join(f"{i}: {benchmark.get_task(i).language}" for i in range(benchmark.n_tasks))
+        raise ValueError(f"task_id = {task_id} is not in {suite}; legal: {names}")
+    return benchmark
+
+
 class LiberoWorld:
     """A LIBERO task with images drawn on demand.
 
@@ -54,17 +71,11 @@ class LiberoWorld:
         fast_rendering: bool = True,
         seed: int = 0,
     ) -> None:
-        if suite not in SUITES:
-            raise ValueError(f"suite = {suite!r} is unknown; legal: {', '.join(SUITES)}")
+        benchmark = require_task(suite, task_id)
         for camera in cameras:
             if camera not in CAMERA_NAMES:
                 raise ValueError(f"camera {camera!r} is unknown; legal: {', '.join(CAMERA_NAMES)}")
         libero, envs = import_libero()
-        with quiet():
-            benchmark = importlib.import_module("libero.libero.benchmark").get_benchmark(suite)(0)
-        if not 0 <= task_id < benchmark.n_tasks:
-            names = "; ".join(f"{i}: {benchmark.get_task(i).language}" for i in range(benchmark.n_tasks))
-            raise ValueError(f"task_id = {task_id} is not in {suite}; legal: {names}")
         task = benchmark.get_task(task_id)
         self.suite = suite
         self.task_id = task_id
