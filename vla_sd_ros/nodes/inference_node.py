@@ -7,6 +7,7 @@ while it waited is not decoded.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -254,6 +255,7 @@ class InferenceNode(ManagedNode):
         message.sequence = self._sequence
         message.stats.decoder = self._config.decoder
         message.stats.dropped_observations = dropped
+        message.stats.published_steady_ns = time.monotonic_ns()
         self._actions.publish(message)
         self.diagnostics.clear("idle")
 

@@ -25,6 +25,7 @@ from vla_sd_ros.ros import qos
 from vla_sd_ros.ros.arrays import as_byte_array
 from vla_sd_ros.ros.diagnostics import Diagnostics
 from vla_sd_ros.ros.stamps import nanoseconds, stamp_from
+from vla_sd_ros.safety.freshness import NS_PER_S
 from vla_sd_ros.sim.world import FINGER_JOINT_NAMES, LiberoWorld
 
 BASE_FRAME = "panda_link0"
@@ -73,6 +74,7 @@ class ArmTopics:
         self._twist: ReceivedCommand | None = None
         self._gripper: tuple[int, bool] | None = None
         self._action_arrivals_s: dict[int, float] = {}
+        self._action_published_s: dict[int, float] = {}
         # The gripper is commanded once per accepted action; twists come at the control rate as well.
         self._command_arrivals_s: dict[int, float] = {}
 
@@ -149,12 +151,13 @@ class ArmTopics:
         with self._changed:
             self._twist = self._gripper = None
             self._action_arrivals_s.clear()
+            self._action_published_s.clear()
             self._command_arrivals_s.clear()
 
-    def action_arrival_s(self, stamp_ns: int) -> float | None:
-        """Monotonic time at which the action for ``stamp_ns`` arrived here."""
+    def action_published_s(self, stamp_ns: int) -> float | None:
+        """Monotonic time at which the action for ``stamp_ns`` was published, by a decoder on this machine."""
         with self._changed:
-            return self._action_arrivals_s.get(stamp_ns)
+            return self._action_published_s.get(stamp_ns)
 
     def command_arrival_s(self, stamp_ns: int) -> float | None:
         """Monotonic arrival time of the command for the observation of ``stamp_ns``; None where there was none.
@@ -195,4 +198,6 @@ class ArmTopics:
 
     def _on_action(self, message: Any) -> None:
         with self._changed:
-            self._action_arrivals_s[nanoseconds(message.header.stamp)] = time.monotonic()
+            stamp_ns = nanoseconds(message.header.stamp)
+            self._action_arrivals_s[stamp_ns] = time.monotonic()
+            self._action_published_s[stamp_ns] = message.stats.published_steady_ns / NS_PER_S

@@ -35,7 +35,7 @@ class EpisodeRecord:
         success: whether the task's predicate held.
         steps: control periods taken.
         reason: why it ended.
-        camera_to_action_ms: image left to action arrived, per observation, monotonic clock of the simulator.
+        camera_to_action_ms: image left to action published, per observation, on the monotonic clock.
         camera_to_command_ms: image left to arm command arrived.
         stage_ms: stage name to durations, per action; ``total`` is the whole decode.
         tokens: the action token ids, per action.

@@ -36,7 +36,7 @@ class EpisodeOutcome:
         reason: why it ended.
         aborted: whether it ended for a reason outside the task.
         left_s: observation's stamp in nanoseconds to the monotonic time at which its image left.
-        camera_to_action_ms: per observation, from the image leaving to its action arriving here.
+        camera_to_action_ms: per observation, from the image leaving to its action being published.
         camera_to_command_ms: per observation, from the image leaving to its command arriving here.
     """
 
@@ -169,7 +169,7 @@ def run_episode(
     _carry_out(outcome, world, topics, pace, max_steps, should_stop, on_frame)
     time.sleep(SAME_CAUSE_S)  # the last action may still be on its way here
     for stamp_ns, left_s in outcome.left_s.items():
-        action_s = topics.action_arrival_s(stamp_ns)
+        action_s = topics.action_published_s(stamp_ns)
         command_s = topics.command_arrival_s(stamp_ns)
         if action_s is not None:
             outcome.camera_to_action_ms.append((action_s - left_s) * MS_PER_S)
