@@ -105,7 +105,7 @@ def comparable(processes: list[dict[str, Any]], prefix: Path) -> Any:
         files = process.pop("files")
         process["argv"] = [{"contents": files[part]} if part in files else part for part in process["argv"]]
     text = json.dumps(processes)
-    for path, name in ((prefix, "<prefix>"), (ROOT, "<root>"), (Path(sys.executable), "<python>")):
+    for path, name in ((prefix, "<prefix>"), (Path(sys.executable), "<python>"), (ROOT, "<root>")):
         text = text.replace(json.dumps(str(path))[1:-1], name)
     return json.loads(text)
 
