@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S, Float64Array
 from vla_sd_ros.sim.libero_package import import_libero, quiet
+from vla_sd_ros.sim.suites import MAX_STEPS
 
 ARM_JOINT_NAMES = tuple(f"panda_joint{i}" for i in range(1, 8))
 FINGER_JOINT_NAMES = ("panda_finger_joint1", "panda_finger_joint2")
 CAMERA_NAMES = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
-SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
+SUITES = tuple(MAX_STEPS)
 SITE_PREFIX = "site:"
 
 
@@ -246,10 +247,6 @@ class LiberoWorld:
         if name not in bodies:
             raise ValueError(f"object {name!r} is unknown; legal: {', '.join(sorted(bodies))}, or {SITE_PREFIX}<site>")
         return np.array(self._sim.data.body_xpos[bodies[name]], dtype=np.float64)
-
-    def object_names(self) -> tuple[str, ...]:
-        """Names that :meth:`world_position` knows (sites left out)."""
-        return tuple(sorted(self._env.env.obj_body_id))
 
     def is_successful(self) -> bool:
         """Whether LIBERO's success predicate holds."""
