@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "vla_sd_ros"
 NAME = "vla_sd_ros"
 
 # Lowest floor first. ``types`` is the module of the types that travel.
-CORE = ("types", "actions", "kinematics", "policy", "retrieval", "drafting", "verification", "decoding", "safety")
+CORE = ("types", "actions", "kinematics", "policy", "retrieval", "verification", "drafting", "decoding", "safety")
 GENERATED = ("msg", "srv")
 _ROS = (*CORE, *GENERATED, "ros")
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -24,8 +24,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "kinematics": ("types", "actions"),
     "policy": ("types", "actions"),
     "retrieval": ("types", "actions"),
-    "drafting": ("types", "actions", "kinematics", "policy", "retrieval"),
     "verification": ("types", "actions", "policy"),
+    "drafting": ("types", "actions", "kinematics", "policy", "retrieval", "verification"),
     "decoding": ("types", "actions", "kinematics", "policy", "retrieval", "drafting", "verification"),
     "safety": ("types", "actions", "kinematics"),
     "ros": _ROS,

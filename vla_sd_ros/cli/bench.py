@@ -8,11 +8,59 @@ from typing import Annotated, Any
 
 import typer
 
-from vla_sd_ros.cli.paths import demo_policy, simulation_launch_file
+from vla_sd_ros.cli.paths import demo_policy, share, simulation_launch_file
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed and success.")
 
 Out = Annotated[Path | None, typer.Option(help="JSON file to write the figures to.")]
+
+
+@app.command("run")
+def run(
+    out: Annotated[Path, typer.Option(help="Folder of episodes.jsonl, results.json, results.md and the plots.")],
+    decoders: Annotated[str, typer.Option(help="Presets or YAML files, with commas between them.")] = "",
+    ablation: Annotated[str, typer.Option(help="A named list of presets: heisd or kerv.")] = "",
+    suite: Annotated[str, typer.Option(help="LIBERO suite.")] = "libero_goal",
+    tasks: Annotated[str, typer.Option(help="Tasks of the suite, with commas between them.")] = "8,1,4",
+    episodes: Annotated[int, typer.Option(min=1, max=50, help="Initial states per task.")] = 50,
+    first_state: Annotated[int, typer.Option(min=0, max=49, help="The first of them.")] = 0,
+    policy: Annotated[Path | None, typer.Option(help="Checkpoint directory; the demo policy by default.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 2,
+    shadow: Annotated[int, typer.Option(min=0, help="States per task that AR decodes too, off the clock.")] = 0,
+    disturb: Annotated[bool, typer.Option(help="Push the object once when the hand comes near.")] = False,
+    generate: Annotated[bool, typer.Option(help="Time transformers' generate on some of the images too.")] = False,
+    max_steps: Annotated[int, typer.Option(min=0, help="Step limit; 0: the suite's own.")] = 0,
+) -> None:
+    """Closed-loop episodes of several decoders from the same states; goes on where an earlier run stopped."""
+    from vla_sd_ros.bench.decoder_choice import choose_decoder
+    from vla_sd_ros.bench.plan import ABLATIONS, BenchPlan, EpisodeSetting
+    from vla_sd_ros.bench.played_episode import EpisodeJournal
+    from vla_sd_ros.bench.plots import draw_plots
+    from vla_sd_ros.bench.report import results_of, write_report
+    from vla_sd_ros.bench.run import GENERATE_EVERY, run_plan, weights_fingerprint
+
+    if ablation and ablation not in ABLATIONS:
+        raise typer.BadParameter(f"--ablation {ablation!r}; legal: {', '.join(ABLATIONS)}")
+    names = list(dict.fromkeys([*_listed(decoders), *ABLATIONS.get(ablation, ())]))
+    if not names:
+        raise typer.BadParameter("name decoders with --decoders, or an --ablation")
+    folder = (policy or demo_policy()).resolve()
+    plan = BenchPlan(
+        policy=folder,
+        decoders=tuple(choose_decoder(name, share() / "config" / "decoders", folder) for name in names),
+        tasks=tuple((suite, int(task)) for task in _listed(tasks)),
+        initial_states=tuple(range(first_state, min(50, first_state + episodes))),
+        shadow=shadow,
+        setting=EpisodeSetting(
+            dtype=dtype, max_steps=max_steps, disturb=disturb, generate_every=GENERATE_EVERY if generate else 0
+        ),
+    )
+    fingerprint = weights_fingerprint(folder)
+    played = run_plan(plan, fingerprint, jobs, EpisodeJournal(out / "episodes.jsonl"))
+    results = results_of(plan, fingerprint, played)
+    typer.echo(write_report(out, results))
+    draw_plots(out, results, played)
 
 
 @app.command("decode")
@@ -63,6 +111,10 @@ def graph(
         figures = [f"{part.get('p50', '-')} / {part.get('p95', '-')}" for part in (whole, above)]
         typer.echo(f"| {name} | {' | '.join(figures)} | {report['memory_mb']['total']} |")
     _write(out, reports)
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _write(out: Path | None, figures: dict[str, Any]) -> None:

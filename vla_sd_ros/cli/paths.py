@@ -1,20 +1,10 @@
-"""Where the installed package keeps what it shares; the checkout, where it is not installed."""
+"""Files of the installed package that the commands begin with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-
-def share() -> Path:
-    """``share/vla_sd_ros`` of the installation, or the root of the checkout."""
-    try:
-        from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
-    except ImportError:
-        return Path(__file__).parents[2]
-    try:
-        return Path(get_package_share_directory("vla_sd_ros"))
-    except (PackageNotFoundError, OSError):  # the latter: no AMENT_PREFIX_PATH
-        return Path(__file__).parents[2]
+from vla_sd_ros.ros.share import share as share
 
 
 def demo_policy() -> Path:

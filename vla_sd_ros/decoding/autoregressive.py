@@ -55,6 +55,12 @@ class AutoregressiveDecoder:
             values = policy.values_from_ids(tokens)
         return DecodedAction(tokens, values, self.mode, watch.read(), DecodeCounts(forward_passes=N_DOF))
 
+    def reset(self) -> None:
+        """Does nothing: no action depends on another."""
+
+    def end_episode(self, success: bool) -> None:
+        """Does nothing."""
+
 
 def greedy_tokens(
     policy: LoadedPolicy, cache: KeyValueCache, first_logits: torch.Tensor, position: int

@@ -36,6 +36,38 @@ class DecodeCounts:
 
 
 @dataclass(frozen=True)
+class DecodeReport:
+    """Why an action was decoded as it was, and what it let through.
+
+    Attributes:
+        region: ``confident`` or ``cautious``, as the gate judged; empty where a decoder has no gate.
+        gate_score: what the gate compared with its threshold; not a number where it had nothing to judge by.
+        near_contact: whether the guard held that the gripper is about to act, or has just acted.
+        skipped: whether the language model was left out.
+        skipped_in_a_row: such actions in a row, this one included.
+        degraded: why the decoder fell back to a safer way; empty where it did not.
+        sources: where each token comes from, 7 names: a drafter's, or ``policy`` for the verifier's own choice.
+        deviation_bins: token of the action minus the verifier's choice at the same place, in bins, 7 of them; 0 where
+            the token is the verifier's own, and where nothing was verified.
+        deviation_m: length of the position part of that deviation.
+        deviation_rad: length of the rotation part.
+        threshold_bins: radius of acceptance that was in force; 0 where decoding is strict.
+    """
+
+    region: str = ""
+    gate_score: float = float("nan")
+    near_contact: bool = False
+    skipped: bool = False
+    skipped_in_a_row: int = 0
+    degraded: str = ""
+    sources: tuple[str, ...] = ("policy",) * N_DOF
+    deviation_bins: tuple[int, ...] = (0,) * N_DOF
+    deviation_m: float = 0.0
+    deviation_rad: float = 0.0
+    threshold_bins: int = 0
+
+
+@dataclass(frozen=True)
 class DecodedAction:
     """One action.
 
@@ -45,6 +77,7 @@ class DecodedAction:
         mode: name of the decoder or of the path it took.
         stage_times: where the time went.
         counts: forwards and acceptance.
+        report: why it was decoded so.
 
     Raises:
         ValueError: on wrong shapes or dtypes, or values that are not finite.
@@ -55,6 +88,7 @@ class DecodedAction:
     mode: str
     stage_times: StageTimes
     counts: DecodeCounts
+    report: DecodeReport = DecodeReport()
 
     def __post_init__(self) -> None:
         for name, array, dtype in (("tokens", self.tokens, np.int64), ("values", self.values, np.float64)):
@@ -80,4 +114,12 @@ class Decoder(Protocol):
             EmptyInstruction: there is nothing to do; hold.
             ValueError: the observation does not fit the policy.
         """
+        ...
+
+    def reset(self) -> None:
+        """Forgets the past: a new episode, another instruction, a jump in time."""
+        ...
+
+    def end_episode(self, success: bool) -> None:
+        """Learns how the episode ended, and forgets the rest of it."""
         ...

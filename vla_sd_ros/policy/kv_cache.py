@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,6 +55,13 @@ class KeyValueCache(nn.Module):
     def max_slots(self) -> int:
         """Longest sequence the cache can hold."""
         return self.keys.shape[3]
+
+    def gather(self, start: int, offsets: Sequence[int]) -> None:
+        """Moves the slots ``start + offsets[i]`` of every layer to ``start + i``: an accepted path of a draft tree."""
+        index = torch.tensor(offsets, device=self.keys.device) + start
+        stop = start + len(offsets)
+        for part in (self.keys, self.values):
+            part[:, :, :, start:stop] = part.index_select(3, index)
 
     def update(
         self, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor

@@ -48,6 +48,11 @@ class LoadedPolicy:
         self._prompt: tuple[str, torch.Tensor] | None = None
 
     @property
+    def folder(self) -> Path | None:
+        """Folder of the checkpoint, where what was derived from it lies too; None for a model made in memory."""
+        return None if self._weights_path is None else self._weights_path.parent
+
+    @property
     def config(self) -> PolicyConfig:
         """The model's configuration."""
         return self.model.config

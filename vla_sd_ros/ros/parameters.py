@@ -6,7 +6,7 @@ illegal one are refused with a message that names the key, the value and what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -24,8 +24,13 @@ class InvalidParameters(ValueError):
     """The node's parameters are not legal; the message names each key, its value and the legal values."""
 
 
-def read_parameters(node: Node, model: type[Config]) -> Config:
-    """Declares the fields of ``model`` as read-only parameters of ``node``, reads and validates them.
+def read_parameters(node: Node, model: type[Config], settable: Collection[str] = ()) -> Config:
+    """Declares the fields of ``model`` as parameters of ``node``, reads and validates them.
+
+    Args:
+        node: gets the parameters.
+        model: what they are.
+        settable: those that may be set while the node runs; all others are read-only.
 
     Raises:
         InvalidParameters: where a key is unknown, a value missing or illegal.
@@ -38,7 +43,8 @@ def read_parameters(node: Node, model: type[Config]) -> Config:
     values: dict[str, Any] = {}
     for name in sorted(names):
         if not node.has_parameter(name):
-            node.declare_parameter(name, None, ParameterDescriptor(dynamic_typing=True, read_only=True))
+            descriptor = ParameterDescriptor(dynamic_typing=True, read_only=name not in settable)
+            node.declare_parameter(name, None, descriptor)
         parameter = node.get_parameter(name)
         # A group exists though nothing in it is set: the refusal then names the parameters that are missing.
         group, leaf = _group(values, name)

@@ -28,6 +28,8 @@ FINGER_JOINT_NAMES = ("panda_finger_joint1", "panda_finger_joint2")
 CAMERA_NAMES = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
 SUITES = tuple(MAX_STEPS)
 SITE_PREFIX = "site:"
+# Objects at rest lie this deep in each other and more (soft contacts); a collision is deeper.
+MAX_OVERLAP_M = 1e-3
 
 
 def require_task(suite: str, task_id: int) -> Any:
@@ -251,6 +253,45 @@ class LiberoWorld:
     def is_successful(self) -> bool:
         """Whether LIBERO's success predicate holds."""
         return bool(self._env.check_success())
+
+    def displace_object(self, name: str, offset: npt.ArrayLike) -> bool:
+        """Move a free object at once and leave it at rest, unless it would be inside something there.
+
+        Args:
+            name: An object that lies free.
+            offset: [3], metres, world axes.
+
+        Returns:
+            Whether the object was moved.
+
+        Raises:
+            ValueError: The object is unknown or fixed; the message lists the free ones.
+        """
+        free = self._env.env.objects_dict
+        if name not in free:
+            raise ValueError(f"object {name!r} does not lie free; legal: {', '.join(sorted(free))}")
+        joint, data = free[name].joints[-1], self._sim.data
+        pose = np.array(data.get_joint_qpos(joint), dtype=np.float64)
+        velocity = np.array(data.get_joint_qvel(joint), dtype=np.float64)
+        data.set_joint_qpos(joint, np.concatenate([pose[:3] + np.asarray(offset, dtype=np.float64), pose[3:]]))
+        data.set_joint_qvel(joint, np.zeros(6))
+        self._sim.forward()
+        if self._deepest_overlap_m(name) <= MAX_OVERLAP_M:
+            return True
+        data.set_joint_qpos(joint, pose)
+        data.set_joint_qvel(joint, velocity)
+        self._sim.forward()
+        return False
+
+    def _deepest_overlap_m(self, name: str) -> float:
+        """How deep an object is inside anything else."""
+        data, body_of, body = self._sim.data, self._sim.model.geom_bodyid, self._env.env.obj_body_id[name]
+        depths = [
+            -contact.dist
+            for contact in (data.contact[i] for i in range(data.ncon))
+            if body in (body_of[contact.geom1], body_of[contact.geom2])
+        ]
+        return max(depths, default=0.0)
 
     def _put_fixtures_back(self) -> None:
         """Give the fixtures (stove, cabinet, ...) their places in the XML file.

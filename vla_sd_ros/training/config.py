@@ -69,6 +69,8 @@ class TrainingConfig(_Checked):
     vision: StageConfig = StageConfig(epochs=4, max_minutes=8, batch_size=64)
     cloning: StageConfig = StageConfig(epochs=8, max_minutes=50)
     refining: StageConfig | None = Field(None, description="cloning again, from its end, with a rate of its own")
+    consistency: StageConfig | None = Field(None, description="cloning again, on action tokens disturbed like a draft")
+    draft_noise_bins: float = Field(16.0, ge=0, description="largest deviation of the disturbance in that stage")
     policy: dict[str, Any] = Field(default_factory=dict, description="fields of PolicyConfig other than its defaults")
 
 

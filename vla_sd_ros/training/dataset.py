@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vla_sd_ros.actions.bins import ActionBins
+from vla_sd_ros.actions.bins import N_BINS, N_DOF, ActionBins
 from vla_sd_ros.actions.statistics import ActionStatistics, load_statistics
 from vla_sd_ros.training.demonstrations import Demonstration, load_demonstration
 
@@ -174,6 +174,19 @@ def augment(
     tint = colour * rng.uniform(-1, 1, (count, 1, 1, 3)).astype(np.float32)
     changed: Uint8Array = np.clip(np.rint(shifted * gain + tint), 0, 255).astype(np.uint8)
     return changed
+
+
+def disturb_tokens(ids: Int64Array, bins: ActionBins, rng: np.random.Generator, deviation_bins: float) -> Int64Array:
+    """Action ids [B, 7] as a draft would have them: near the truth, not equal to it.
+
+    Every row gets a deviation of its own between 0 and ``deviation_bins``, so that the policy learns to name the next
+    token from what it sees, whether the tokens before it are exact or roughly right. The gripper's token stays: no
+    token follows it.
+    """
+    deviation = rng.uniform(0, deviation_bins, (len(ids), 1))
+    shift = np.rint(rng.normal(size=(len(ids), N_DOF - 1)) * deviation).astype(np.int64)
+    moved = np.clip(ids[:, : N_DOF - 1] + shift, bins.first_id, bins.first_id + N_BINS - 1)
+    return np.concatenate([moved, ids[:, N_DOF - 1 :]], axis=1)
 
 
 @dataclass(frozen=True)

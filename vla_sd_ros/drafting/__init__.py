@@ -1,0 +1,1 @@
+"""Drafting: where guesses of the next action tokens come from."""

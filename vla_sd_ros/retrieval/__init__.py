@@ -1,0 +1,1 @@
+"""Retrieval: the index of demonstrations, its keys and its neighbours."""

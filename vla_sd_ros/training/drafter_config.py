@@ -1,0 +1,64 @@
+"""What a training run of the learned drafter is told, validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from vla_sd_ros.drafting.learned_config import DraftingContext, LearnedDraftConfig
+from vla_sd_ros.policy.precision import Precision
+from vla_sd_ros.training.config import AugmentationConfig, StageConfig
+
+
+class DrafterTrainingConfig(BaseModel):
+    """A run of :func:`vla_sd_ros.training.drafter_training.train_drafter`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Path = Field(Path("models/demo_policy"), description="the teacher; receives the folder drafter/")
+    demonstrations: Path = Path("out/demonstrations")
+    precision: Precision = Field("auto", description="of the teacher: that in which the policy will run")
+    context: DraftingContext = "tail"
+    seed: int = 0
+    threads: int = Field(1, ge=1)
+    max_frames: int = Field(12000, ge=1, description="frames for the teacher, evenly spread; a prefix needs 90 kB each")
+    teacher_batch: int = Field(32, ge=1)
+    held_out_fraction: float = Field(0.05, gt=0, lt=1, description="share of each task's episodes")
+    augmentation: AugmentationConfig | None = Field(None, description="changes to the images the teacher sees")
+    stage: StageConfig = StageConfig(epochs=30, max_minutes=8, batch_size=256, learning_rate=1e-3, warm_up_steps=50)
+    weight_decay: float = Field(0.02, ge=0)
+    hidden_loss_weight: float = Field(1.0, ge=0, description="smooth L1 distance of the states")
+    token_loss_weight: float = Field(1.0, ge=0, description="cross-entropy against the teacher's distribution")
+    rollout_share: float = Field(0.5, ge=0, le=1, description="samples of which only the first token is given")
+    evaluate_every_steps: int = Field(500, ge=1)
+    draft: LearnedDraftConfig = Field(LearnedDraftConfig(), description="trees of the closing measurement")
+
+
+def load_drafter_training_config(
+    path: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> DrafterTrainingConfig:
+    """Read a YAML file and apply overrides by dotted key (``{"stage.epochs": 3}``).
+
+    Raises:
+        ValueError: A key is unknown or a value is not allowed (pydantic names key, value and rule).
+    """
+    content: dict[str, Any] = DrafterTrainingConfig().model_dump(mode="json")
+    if path is not None:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(loaded, dict):
+            raise ValueError(f"{path} must hold a mapping, holds {type(loaded).__name__}")
+        content.update(loaded)
+    for key, value in (overrides or {}).items():
+        *parents, last = key.split(".")
+        place = content
+        for parent in parents:
+            inner = place.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{key}: {parent} is not a group of values")
+            place = inner
+        place[last] = value
+    return DrafterTrainingConfig.model_validate(content)
