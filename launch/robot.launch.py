@@ -10,7 +10,7 @@ from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument
 from launch.substitutions import LaunchConfiguration
 
-from vla_sd_ros.launching.graph import common_arguments, graph_node, require_parameter_file
+from vla_sd_ros.launching.graph import common_arguments, graph_node, require_decoder, require_parameter_file
 
 # Launch argument, topic in the nodes and default of the argument, description.
 TOPICS = (
@@ -47,6 +47,7 @@ def generate_launch_description() -> LaunchDescription:
             ),
             *common_arguments(params="robot.yaml"),
             require_parameter_file(),
+            require_decoder(),
             graph_node("camera_node", remappings=remap(*CAMERAS), composed=False),
             graph_node("kinematic_state_node", remappings=remap("joint_state_topic", "pose_topic"), composed=False),
             graph_node("inference_node", chosen=CHOSEN, composed=False),

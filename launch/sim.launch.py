@@ -10,10 +10,12 @@ from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable, LaunchConfiguration, PathJoinSubstitution
 from launch_ros.substitutions import FindPackageShare
 
-from vla_sd_ros.launching.graph import PACKAGE, common_arguments, graph_node, require_parameter_file
+from vla_sd_ros.launching.graph import PACKAGE, common_arguments, graph_node, require_decoder, require_parameter_file
 
 # Keyed by node, so that the same files serve nodes apart and nodes in one process.
 CHOSEN = (["policy.params.yaml"], ["sim.params.yaml"], [LaunchConfiguration("mode"), ".params.yaml"])
+# Where the simulator tells how an episode stands.
+EPISODE = [("episode_status", "simulator_node/episode")]
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -44,6 +46,7 @@ def generate_launch_description() -> LaunchDescription:
             ),
             *common_arguments(params="sim.yaml"),
             require_parameter_file(),
+            require_decoder(),
             *(
                 SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=value))
                 for name, value in environment.items()
@@ -51,9 +54,9 @@ def generate_launch_description() -> LaunchDescription:
             graph_node("simulator_node", chosen=CHOSEN, composed=False),
             graph_node("camera_node", chosen=CHOSEN, composed=False),
             graph_node("kinematic_state_node", chosen=CHOSEN, composed=False),
-            graph_node("inference_node", chosen=CHOSEN, composed=False),
+            graph_node("inference_node", chosen=CHOSEN, remappings=EPISODE, composed=False),
             graph_node("command_node", chosen=CHOSEN, composed=False),
-            graph_node("composed_node", chosen=CHOSEN, arguments=["--simulator"], composed=True),
+            graph_node("composed_node", chosen=CHOSEN, remappings=EPISODE, arguments=["--simulator"], composed=True),
             # On the wall clock: simulated time does not start before the lifecycle nodes are active.
             graph_node("lifecycle_manager"),
         ]

@@ -63,6 +63,7 @@ def test_colcon_builds_it_and_the_workspace_offers_messages_nodes_and_launch_fil
     assert {path.name for path in (installed / "lib" / "vla_sd_ros").iterdir()} >= set(PROGRAMS)
     assert (installed / "share" / "vla_sd_ros" / "launch" / "sim.launch.py").is_file()
     assert (installed / "share" / "vla_sd_ros" / "config" / "robot.yaml").is_file()
+    assert (installed / "share" / "vla_sd_ros" / "config" / "decoders" / "lossless.yaml").is_file()
     ask = "import vla_sd_ros.msg, vla_sd_ros.nodes; print(vla_sd_ros.msg.__file__); print(vla_sd_ros.nodes.__file__)"
     script = f"source install/setup.bash && cd / && exec python -c '{ask}'"
     answer = checked(["bash", "-c", script], cwd=workspace, env=environment)
@@ -81,6 +82,7 @@ def test_a_wheel_holds_the_generated_messages_the_programs_and_what_is_shared(
         "vla_sd_ros/srv/_start_episode.py",
         *(f"lib/vla_sd_ros/{program}" for program in PROGRAMS),
         "share/vla_sd_ros/config/sim.yaml",
+        "share/vla_sd_ros/config/decoders/lossless.yaml",
         "share/vla_sd_ros/launch/robot.launch.py",
     ):
         assert any(name.endswith(wanted) for name in names), wanted

@@ -44,6 +44,8 @@ class KinematicState:
         joint_positions: joint name to radians.
         path_length_m: length of the end effector's path over the window.
         curvature_per_m: mean curvature of that path; 0 on a line and at rest.
+        fused_metric: HeiSD's F, 0 (slow, curved) to 1 (fast, straight); not a number where it is not calibrated or its
+            window is not full.
     """
 
     stamp_ns: int
@@ -55,3 +57,4 @@ class KinematicState:
     joint_positions: Mapping[str, float] = field(default_factory=dict)
     path_length_m: float = 0.0
     curvature_per_m: float = 0.0
+    fused_metric: float = float("nan")

@@ -47,6 +47,21 @@ def test_a_difference_is_at_most_half_a_circle(later: np.ndarray, earlier: np.nd
     assert np.linalg.norm(angular_difference(later, earlier)) <= np.pi + 1e-9
 
 
+@given(quaternions, small)
+def test_the_tools_axes_do_not_depend_on_the_sign_of_its_quaternion(
+    orientation: np.ndarray, vector: np.ndarray
+) -> None:
+    one, other = (to_base_frame(vector, turn, "tool") for turn in (orientation, -orientation))
+    assert one == pytest.approx(other, abs=1e-12)
+
+
+@given(axes, st.sampled_from([0, 1, 2]), st.sampled_from([-1.0, 1.0]))
+def test_angles_a_whole_turn_apart_are_the_same_rotation(angles: np.ndarray, index: int, sign: float) -> None:
+    turned = angles.copy()
+    turned[index] += sign * 2.0 * np.pi
+    assert rotation_vector(turned, "euler_xyz") == pytest.approx(rotation_vector(angles, "euler_xyz"), abs=1e-9)
+
+
 @pytest.mark.parametrize("name", ["", "quaternion", "euler", "AXIS_ANGLE"])
 def test_an_unknown_representation_is_refused_with_the_legal_ones(name: Any) -> None:
     with pytest.raises(ValueError, match="'axis_angle', 'euler_xyz'"):

@@ -68,6 +68,13 @@ def test_the_reaction_ends_with_the_first_action_that_saw_the_push() -> None:
     assert (blind["disturbance"]["never_seen"], blind["disturbance"]["reaction_ms"]["mean"]) == (1, None)
 
 
+def test_naive_speculation_is_a_second_denominator() -> None:
+    played = [*comparison(), episode([action(28.0)] * 5, "naive_sd", 0), episode([action(28.0)] * 5, "naive_sd", 1)]
+    figures = summarise(played, "ar")
+    assert figures["ours"]["against_naive"]["speed_up"]["ratio"] == pytest.approx(2.0)
+    assert figures["naive_sd"]["against_naive"] == {}
+
+
 def test_without_the_reference_there_is_nothing_to_compare_with() -> None:
     assert summarise([episode([action()])], "ar")["ours"]["against_reference"] == {}
 

@@ -114,12 +114,6 @@ def test_of_the_nodes_beside_the_chain_the_likeliest_stay() -> None:
     assert min(nodes.scores[list(beside)]) >= max(nodes.scores[list(left_out)])
 
 
-def test_an_unlikely_path_is_not_extended() -> None:
-    scorer = RandomScorer(seed=0, top_k=2, sharpness=0.0)  # every token has probability 1 / 9
-    nodes = grow(scorer.first(), scorer.extend, depth=6, beam_width=2, floor=float(np.log(1 / 9**2.5)))
-    assert nodes.scores.min() == pytest.approx(np.log(1 / 9**3))
-
-
 def test_a_score_that_is_no_log_probability_is_refused() -> None:
     scorer = RandomScorer(0, 2, 1.0)
     tokens = np.array([1, 2], dtype=np.int64)

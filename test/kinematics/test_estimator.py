@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vla_sd_ros.kinematics.estimator import GripperCalibration, KinematicEstimator
+from vla_sd_ros.kinematics.fused_metric import FusedMetric, MetricRanges
 from vla_sd_ros.kinematics.joints import InvalidJointState
 from vla_sd_ros.kinematics.path import InvalidPose
 
@@ -86,3 +87,43 @@ def test_the_opening_is_a_share_whatever_the_sign_of_the_joint(position: float, 
 def test_a_gripper_without_travel_is_refused(closed: float, opened: float) -> None:
     with pytest.raises(ValueError, match="gripper"):
         GripperCalibration(closed=closed, open=opened)
+
+
+METRIC = FusedMetric("curvature", ranges=MetricRanges(radius_m=(0.0, 1.0), path_length_m=(0.0, 0.14)))
+
+
+def metrics_of(rate_hz: int, seconds: float, speed: float = 0.1) -> list[float]:
+    """The fused metric at every state of a straight way."""
+    estimator = KinematicEstimator(["a", "b"], ["left", "right"], GripperCalibration(0.0, 0.08), metric=METRIC)
+    found = []
+    for step in range(int(seconds * rate_hz)):
+        stamp_ns = 10**9 + step * 10**9 // rate_hz
+        # At high rates the joints before are of the same instant, and the pose completes the state.
+        complete = estimator.add_pose([speed * step / rate_hz, 0.0, 0.3], LEVEL, stamp_ns)
+        complete = joints(estimator, stamp_ns) or complete  # type: ignore[assignment]
+        assert isinstance(complete, tuple)
+        found.append(complete[0].fused_metric)
+    return found
+
+
+def test_the_metric_is_not_a_number_until_its_window_is_full() -> None:
+    found = metrics_of(rate_hz=20, seconds=1.0)
+    assert np.isnan(found[:14]).all() and not np.isnan(found[14:]).any()
+
+
+@pytest.mark.parametrize("rate_hz", [20, 30, 100, 1000])
+def test_the_metric_does_not_depend_on_the_rate_of_the_poses(rate_hz: int) -> None:
+    # Half of the longest path, and straight.
+    assert metrics_of(rate_hz, seconds=1.0)[-1] == pytest.approx(0.75, abs=0.01)
+
+
+def test_without_a_metric_there_is_none(estimator: KinematicEstimator) -> None:
+    for step in range(1, 20):
+        estimator.add_pose([0.01 * step, 0.0, 0.3], LEVEL, step * PERIOD_NS)
+        complete = joints(estimator, step * PERIOD_NS)
+        assert isinstance(complete, tuple) and np.isnan(complete[0].fused_metric)
+
+
+def test_a_window_too_short_for_the_metric_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"window_s: 0\.5; legal: at least 0\.7"):
+        KinematicEstimator(["a"], ["left"], GripperCalibration(0.0, 0.08), window_s=0.5, metric=METRIC)

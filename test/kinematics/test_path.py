@@ -105,6 +105,16 @@ def test_an_antipodal_quaternion_is_no_turn() -> None:
     assert poses.add(2 * PERIOD_NS, np.zeros(3), -turned).angular_velocity == pytest.approx(np.zeros(3), abs=1e-6)
 
 
+@given(st.lists(st.booleans(), min_size=20, max_size=20), st.sampled_from([[1, 0, 0], [0, 1, 0], [0, 0, 1]]))
+def test_a_steady_turn_past_half_a_circle_has_a_steady_speed(flipped: list[bool], axis: list[int]) -> None:
+    poses = history()
+    for step, flip in enumerate(flipped):
+        turn = Rotation.from_rotvec(np.array(axis) * (np.pi - 0.5 + 0.05 * step)).as_quat()
+        found = poses.add(step * PERIOD_NS, np.zeros(3), -turn if flip else turn)
+        if step:
+            assert found.angular_velocity == pytest.approx(np.array(axis) * 1.0, abs=1e-6)
+
+
 def test_the_window_forgets_what_is_older() -> None:
     poses = history()
     for step in range(40):

@@ -33,7 +33,7 @@ FILES = {
 CASES: dict[str, tuple[str, dict[str, str]]] = {
     "sim_default": ("sim", {}),
     "sim_task": ("sim", {"suite": "libero_spatial", "task": "3", "policy": "/a policy/of mine"}),
-    "sim_realtime": ("sim", {"mode": "realtime", "decoder": "autoregressive", "log_level": "debug"}),
+    "sim_realtime": ("sim", {"mode": "realtime", "decoder": "hybrid", "log_level": "debug"}),
     "sim_composed": ("sim", {"composed": "true", "record": "/tmp/videos"}),
     "sim_composed_realtime": ("sim", {"composed": "true", "mode": "realtime", "namespace": "cell/left"}),
     "sim_namespace": ("sim", {"namespace": "/arm", "task": "0"}),
@@ -58,6 +58,7 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
 ILLEGAL = {
     "choice": ("sim", {"mode": "slow"}),
     "decoder": ("robot", {"policy": "/policy", "decoder": "magic"}),
+    "decoder_file": ("sim", {"decoder": "/nowhere.yaml"}),
     "required": ("robot", {}),
     "parameter_file": ("sim", {"params": "/nowhere.yaml"}),
     "namespace": ("sim", {"namespace": "left-arm"}),

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from vla_sd_ros.decoding import registry
+from vla_sd_ros.decoding.presets import preset_names
 from vla_sd_ros.launching import Process, resolve
 from vla_sd_ros.launching.modules import stand_in_modules
 from vla_sd_ros.nodes.camera_node import CameraConfig
 from vla_sd_ros.nodes.command_node import CommandConfig
-from vla_sd_ros.nodes.inference_node import InferenceConfig
+from vla_sd_ros.nodes.inference_config import InferenceConfig
 from vla_sd_ros.nodes.kinematic_state_node import KinematicStateConfig
 from vla_sd_ros.nodes.lifecycle_manager import LifecycleManagerConfig
 from vla_sd_ros.nodes.simulator_node import SimulatorConfig
@@ -107,6 +107,17 @@ def test_commands_have_a_rate_wherever_time_does_not_stand_still(environment: di
 
 def test_the_choices_of_the_launch_arguments_are_those_of_the_nodes() -> None:
     with stand_in_modules():
-        from vla_sd_ros.launching.graph import DECODERS
-    assert sorted(DECODERS) == sorted(registry.DECODERS)
+        from vla_sd_ros.launching.graph import DECODERS, DEFAULT_DECODER
+    assert sorted(DECODERS) == preset_names(ROOT / "config" / "decoders")
+    assert InferenceConfig.model_fields["decoder"].default == DEFAULT_DECODER
     assert typing.get_args(SimulatorConfig.model_fields["mode"].annotation) == ("lockstep", "realtime")
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_a_decoder_of_ones_own_is_the_path_of_its_file(environment: dict[str, str], tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("kind: autoregressive\n")
+    path = ROOT / "launch" / "robot.launch.py"
+    with resolve(path, {"policy": "/policy", "decoder": str(own)}, environment=environment) as launch:
+        (inference,) = (p for p in launch.processes if Path(p.argv[0]).name == "inference_node")
+        assert parameters_of(inference, "inference_node")["decoder"] == str(own)

@@ -155,7 +155,13 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(probe: Probe) -> Iterator[Played]:
-    with NodeProcess("kinematic_state_node", {"use_sim_time": True}, ("-r", "__ns:=/played")):
+    parameters = {
+        "use_sim_time": True,
+        "metric.form": "curvature",
+        "metric.radius_m": [0.0, 1.0],
+        "metric.path_length_m": [0.0, 0.28],
+    }
+    with NodeProcess("kinematic_state_node", parameters, ("-r", "__ns:=/played")):
         yield Played(probe)
 
 
@@ -179,6 +185,35 @@ def test_a_jump_back_in_time_begins_a_new_window_and_is_counted_once(played: Pla
     after = played.play(52, 3)
     assert after.time_jumps == 1
     assert after.path_length_m == pytest.approx(0.02)
+
+
+def test_the_metric_is_published_once_its_window_is_full(played: Played) -> None:
+    assert np.isnan(played.play(200, 14).fused_metric)
+    assert played.play(210, 15).fused_metric == pytest.approx(0.75, abs=0.01)  # straight, half of the longest path
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"metric.form": "round"}, "metric.form"),
+        ({"metric.form": "curvature"}, "radius_m"),
+        (
+            {
+                "metric.form": "paper",
+                "metric.window": 31,
+                "metric.radius_m": [0.0, 1.0],
+                "metric.path_length_m": [0.0, 0.3],
+            },
+            "window_s = 0.75",
+        ),
+    ],
+)
+def test_a_metric_that_cannot_be_computed_ends_the_node_with_the_reason(
+    parameters: dict[str, object], named: str
+) -> None:
+    with NodeProcess("kinematic_state_node", parameters, ("-r", "__ns:=/refused")) as process:
+        assert process.wait() == 1
+        assert named in process.log
 
 
 def test_an_unknown_parameter_ends_the_node_and_says_which_are_legal() -> None:

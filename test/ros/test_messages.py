@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_makers import ARM_JOINTS, colour_card, kinematic_state, observation
 
+from vla_sd_ros.decoding.interface import DecodeCounts, DecodedAction, DecodeReport
+from vla_sd_ros.decoding.stage_times import StageTimes
+from vla_sd_ros.ros.action_messages import message_from_action
 from vla_sd_ros.ros.arrays import as_byte_array, views_from_observation
 from vla_sd_ros.ros.kinematic_messages import message_from_state, state_from_message
 from vla_sd_ros.ros.stamps import nanoseconds, stamp_from
@@ -81,13 +84,14 @@ def test_a_state_survives_the_message() -> None:
         joint_positions=dict(zip(ARM_JOINTS, np.linspace(-1.0, 1.0, 7).tolist(), strict=True)),
         path_length_m=0.12,
         curvature_per_m=3.4,
+        fused_metric=0.6,
     )
     message = message_from_state(state, np.arange(7.0), "panda_link0", 0.75)
     assert message.header.frame_id == "panda_link0" and message.joint_velocities.tolist() == list(range(7))
     found = state_from_message(message)
     for name in ("position", "orientation", "linear_velocity", "angular_velocity"):
         assert getattr(found, name).tolist() == getattr(state, name).tolist()
-    for name in ("stamp_ns", "gripper_opening", "joint_positions", "path_length_m", "curvature_per_m"):
+    for name in ("stamp_ns", "gripper_opening", "joint_positions", "path_length_m", "curvature_per_m", "fused_metric"):
         assert getattr(found, name) == getattr(state, name)
 
 
@@ -116,6 +120,20 @@ def test_a_joint_or_a_gripper_that_is_not_finite_is_refused(value: float) -> Non
             state_from_message(message)
 
 
+def test_a_metric_that_is_not_known_stays_so() -> None:
+    message = kinematic_state(1)
+    message.fused_metric = float("nan")
+    assert np.isnan(state_from_message(message).fused_metric)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -0.1, 1.1])
+def test_a_metric_out_of_range_is_refused(value: float) -> None:
+    message = kinematic_state(1)
+    message.fused_metric = value
+    with pytest.raises(ValueError, match="fused_metric"):
+        state_from_message(message)
+
+
 def test_a_state_whose_quaternion_is_no_rotation_is_refused() -> None:
     message = kinematic_state(1)
     message.end_effector_pose.orientation.w = 0.0
@@ -128,3 +146,39 @@ def test_a_state_with_more_names_than_joints_is_refused() -> None:
     message.joint_positions = message.joint_positions[:3]
     with pytest.raises(ValueError, match="7 joint names but 3 positions"):
         state_from_message(message)
+
+
+def test_an_action_says_all_that_its_decoder_reports() -> None:
+    report = DecodeReport(
+        region="confident",
+        gate_score=0.75,
+        near_contact=True,
+        skipped=True,
+        skipped_in_a_row=2,
+        degraded="bounds: decoded exactly",
+        sources=("retrieval",) * 3 + ("kalman",) * 3 + ("policy",),
+        deviation_bins=(4, -3, 0, 0, 1, 0, 0),
+        deviation_m=0.002,
+        deviation_rad=0.01,
+        threshold_bins=9,
+    )
+    counts = DecodeCounts(forward_passes=3, verified_passes=2, accepted_tokens=5, relaxed_tokens=1)
+    times = StageTimes(total_ms=12.5, prefill_ms=11.0)
+    action = DecodedAction(np.arange(7), np.linspace(-1.0, 1.0, 7), "speculative", times, counts, report)
+    message = message_from_action(action, action.values, 1_500_000_000, "panda_link0", 0.05)
+    stats = message.stats
+    for name in DecodeReport.__dataclass_fields__:
+        found = getattr(stats, name)
+        assert (tuple(found) if name in ("sources", "deviation_bins") else found) == getattr(report, name), name
+    for name in DecodeCounts.__dataclass_fields__:
+        assert getattr(stats, name) == getattr(counts, name), name
+    assert stats.acceptance_length == 2.5 and stats.total_ms == 12.5
+    assert (stats.stage_names, list(stats.stage_ms)) == (["prefill"], [11.0])
+    assert message.mode == "speculative" and message.tokens.tolist() == list(range(7))
+
+
+def test_every_field_of_a_report_is_in_the_message() -> None:
+    from vla_sd_ros.msg import DecodeStats
+
+    reported = {*DecodeReport.__dataclass_fields__, *DecodeCounts.__dataclass_fields__}
+    assert reported <= set(DecodeStats.get_fields_and_field_types())

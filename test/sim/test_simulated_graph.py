@@ -18,7 +18,7 @@ from tiny_policy import write_policy
 
 from vla_sd_ros.actions.convention import ActionConvention
 from vla_sd_ros.cli.paths import share
-from vla_sd_ros.decoding.registry import make_decoder
+from vla_sd_ros.decoding.autoregressive import AutoregressiveDecoder
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.config import PolicyConfig
 from vla_sd_ros.policy.image import fit_image
@@ -74,7 +74,7 @@ def running(tmp_path: Path, **arguments: str) -> Iterator[tuple[SimulatedGraph, 
 
 def tokens_without_ros(policy_folder: Path, task_id: int, initial_state: int) -> list[tuple[int, ...]]:
     """What the same episode gives in one process: world, image, decoder, world."""
-    decoder = make_decoder("autoregressive", load_policy(policy_folder))
+    decoder = AutoregressiveDecoder(load_policy(policy_folder))
     convention = ActionConvention(rotation_representation="axis_angle", action_frame="base")
     tokens = []
     with LiberoWorld("libero_goal", task_id) as world:

@@ -10,8 +10,10 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
@@ -116,14 +118,28 @@ class Probe:
 
     def change_state(self, node: str, transition: int) -> bool:
         """Asks a lifecycle node for a transition; whether it succeeded."""
-        client = self.node.create_client(ChangeState, f"/{node}/change_state")
-        self.wait_until(client.service_is_ready, what=f"the services of {node}")
         request = ChangeState.Request()
         request.transition.id = transition
+        return bool(self._ask(node, ChangeState, "change_state", request).success)
+
+    def set_parameter(self, node: str, name: str, value: Any) -> str:
+        """Sets a parameter of a node; the reason why it was refused, empty where it was not."""
+        wish = Parameter(name, value=value).to_parameter_msg()
+        (result,) = self._ask(node, SetParameters, "set_parameters", SetParameters.Request(parameters=[wish])).results
+        return "" if result.successful else (result.reason or "refused without a reason")
+
+    def get_parameter(self, node: str, name: str) -> Any:
+        """Value of a parameter of a node."""
+        (value,) = self._ask(node, GetParameters, "get_parameters", GetParameters.Request(names=[name])).values
+        return parameter_value_to_python(value)
+
+    def _ask(self, node: str, kind: Any, service: str, request: Any) -> Any:
+        client = self.node.create_client(kind, f"/{node}/{service}")
+        self.wait_until(client.service_is_ready, what=f"the services of {node}")
         future = client.call_async(request)
-        self.wait_until(future.done, what=f"transition {transition} of {node}")
+        self.wait_until(future.done, what=f"an answer of {node}")
         self.node.destroy_client(client)
-        return bool(future.result().success)
+        return future.result()
 
     def set_clock(self, time_ns: int) -> None:
         """Publishes simulated time."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import rclpy
@@ -14,11 +13,9 @@ import rclpy
 from vla_sd_ros.ros.environment import private_graph
 from vla_sd_ros.sim.client import EpisodeRecord, SimulatorClient
 from vla_sd_ros.sim.graph import SimulatedGraph
-from vla_sd_ros.sim.success import wilson_interval
 
 READY_TIMEOUT_S = 180.0
 EPISODE_TIMEOUT_S = 300.0
-QUANTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,13 @@ class ClosedLoopPlan:
         initial_states: indices of LIBERO's own initial states, for each task.
         launch_file: ``sim.launch.py``.
         policy: checkpoint directory.
-        decoder: how tokens are decoded.
+        decoder: preset, or YAML file.
         mode: lockstep or realtime.
         composed: one process instead of several.
         out: folder for the log and the videos.
         record: whether to write videos.
+        reference: decoder that plays too, for comparison; empty: none.
+        reference_states: what it plays, of each task: some of ``initial_states``.
     """
 
     suite: str
@@ -48,14 +47,28 @@ class ClosedLoopPlan:
     composed: bool
     out: Path
     record: bool
+    reference: str = ""
+    reference_states: Sequence[int] = ()
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes of both decoders."""
+        return len(self.task_ids) * (len(self.initial_states) + (len(self.reference_states) if self.reference else 0))
 
 
 @dataclass(frozen=True)
 class ClosedLoopResult:
-    """Episodes, and the memory that the graph took (MB, proportional set size, peak)."""
+    """What was played.
+
+    Attributes:
+        episodes: of the decoder.
+        memory_mb: that each process took, and ``total``: proportional set size, peak.
+        reference_episodes: of the reference.
+    """
 
     episodes: list[EpisodeRecord]
     memory_mb: dict[str, float]
+    reference_episodes: list[EpisodeRecord] = field(default_factory=list)
 
     @property
     def success_rate(self) -> float:
@@ -65,6 +78,8 @@ class ClosedLoopResult:
 
 def run_closed_loop(plan: ClosedLoopPlan, on_episode: Callable[[EpisodeRecord], None]) -> ClosedLoopResult:
     """Brings the graph up, runs every episode, takes it down.
+
+    The reference plays in the same graph: the decoder is exchanged while the nodes are active.
 
     Raises:
         GraphError: where the graph does not come up or an episode is aborted; the log in ``plan.out`` says why.
@@ -80,77 +95,44 @@ def run_closed_loop(plan: ClosedLoopPlan, on_episode: Callable[[EpisodeRecord], 
         "record": str(plan.out / "videos") if plan.record else "",
     }
     episodes: list[EpisodeRecord] = []
+    reference_episodes: list[EpisodeRecord] = []
     with SimulatedGraph(plan.launch_file, arguments, environment, plan.out / "launch.log") as graph:
         rclpy.init(domain_id=int(environment["ROS_DOMAIN_ID"]))
         client = SimulatorClient(graph.is_alive)
         try:
             client.wait_until_ready(READY_TIMEOUT_S)
             for task_id in plan.task_ids:
-                for initial_state in plan.initial_states:
-                    record = client.run_episode(plan.suite, task_id, initial_state, EPISODE_TIMEOUT_S)
-                    episodes.append(record)
-                    on_episode(record)
+                # The reference first: where both play a state, the video that stays is the decoder's.
+                if plan.reference:
+                    client.choose_decoder(plan.reference, READY_TIMEOUT_S)
+                    reference_episodes += play(client, plan.suite, task_id, plan.reference_states, on_episode)
+                    client.choose_decoder(plan.decoder, READY_TIMEOUT_S)
+                episodes += play(client, plan.suite, task_id, plan.initial_states, on_episode)
         finally:
             client.close()
             rclpy.try_shutdown()
     memory = {**graph.peak_memory_mb, "total": graph.peak_total_mb}
-    return ClosedLoopResult(episodes, {name: round(value, 1) for name, value in memory.items()})
+    rounded = {name: round(value, 1) for name, value in memory.items()}
+    return ClosedLoopResult(episodes, rounded, reference_episodes)
 
 
-def above_decode_ms(episodes: Sequence[EpisodeRecord]) -> list[float]:
-    """What the nodes and the middleware add to each decode, ms: only where every observation was answered."""
-    added: list[float] = []
-    for episode in episodes:
-        decodes = episode.stage_ms.get("total", [])
-        if len(decodes) == len(episode.camera_to_action_ms):
-            added.extend(whole - decode for whole, decode in zip(episode.camera_to_action_ms, decodes, strict=True))
-    return added
+def play(
+    client: SimulatorClient,
+    suite: str,
+    task_id: int,
+    initial_states: Sequence[int],
+    on_episode: Callable[[EpisodeRecord], None],
+) -> list[EpisodeRecord]:
+    """One episode from each initial state.
 
-
-def quantiles_ms(samples: Sequence[float]) -> dict[str, float]:
-    """Median, 95th and 99th percentile; empty where there are no samples."""
-    if not samples:
-        return {}
-    return {f"p{q}": round(float(np.percentile(samples, q)), 3) for q in QUANTILES}
-
-
-def report_of(plan: ClosedLoopPlan, result: ClosedLoopResult) -> dict[str, Any]:
-    """The report as JSON-serialisable data; latencies in ms, memory in MB."""
-    stages: dict[str, list[float]] = {}
-    for episode in result.episodes:
-        for name, samples in episode.stage_ms.items():
-            stages.setdefault(name, []).extend(samples)
-    action = [sample for episode in result.episodes for sample in episode.camera_to_action_ms]
-    command = [sample for episode in result.episodes for sample in episode.camera_to_command_ms]
-    successes = sum(episode.success for episode in result.episodes)
-    low, high = wilson_interval(successes, len(result.episodes))
-    return {
-        "suite": plan.suite,
-        "policy": plan.policy.name,
-        "decoder": plan.decoder,
-        "mode": plan.mode,
-        "composed": plan.composed,
-        "episodes": [
-            {
-                "task": episode.instruction,
-                "task_id": episode.task_id,
-                "initial_state": episode.initial_state,
-                "success": episode.success,
-                "steps": episode.steps,
-            }
-            for episode in result.episodes
-        ],
-        "success_rate": round(result.success_rate, 4),
-        "success_rate_95_interval": [round(low, 4), round(high, 4)],
-        "latency_ms": {
-            "camera_to_action": quantiles_ms(action),
-            "camera_to_command": quantiles_ms(command),
-            "above_decode": quantiles_ms(above_decode_ms(result.episodes)),
-            "stages": {name: quantiles_ms(samples) for name, samples in stages.items()},
-        },
-        "memory_mb": result.memory_mb,
-        "commit": commit_of(Path(__file__).parent),
-    }
+    Raises:
+        GraphError: where one is refused or aborted.
+    """
+    records = []
+    for initial_state in initial_states:
+        records.append(client.run_episode(suite, task_id, initial_state, EPISODE_TIMEOUT_S))
+        on_episode(records[-1])
+    return records
 
 
 def commit_of(folder: Path) -> str:

@@ -52,8 +52,8 @@ class ViewsOnDemand(Mapping[str, Rgb]):
         if self._image is None:
             began_ns, began_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
             self._image = self._draw()
-            self._drawing_ns = time.perf_counter_ns() - began_ns
             self._drawing_cpu_ns = time.thread_time_ns() - began_cpu_ns
+            self._drawing_ns = time.perf_counter_ns() - began_ns
         return self._image
 
     def __contains__(self, name: object) -> bool:

@@ -37,7 +37,10 @@ def results_of(plan: BenchPlan, fingerprint: str, episodes: Sequence[PlayedEpiso
         "initial_states": list(plan.initial_states),
         "shadowed_states_per_task": plan.shadow,
         "reference": plan.reference,
-        "configurations": {decoder.label: decoder.digest for decoder in plan.decoders},
+        "configurations": {
+            decoder.label: {"digest": decoder.digest, **decoder.config.model_dump(mode="json")}
+            for decoder in plan.decoders
+        },
         "machine": machine(),
         "commit": commit_of(Path(__file__).parent),
         "decoders": summarise(episodes, plan.reference),

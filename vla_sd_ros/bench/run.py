@@ -84,7 +84,8 @@ def _play(plan: BenchPlan, fingerprint: str, pieces: list[Piece], jobs: int) -> 
         return
     spawn = multiprocessing.get_context("spawn")
     ended: Any = spawn.Queue()
-    pool = ProcessPoolExecutor(min(jobs, len(pieces)), mp_context=spawn, initializer=_adopt, initargs=(ended,))
+    stop: Any = spawn.Event()
+    pool = ProcessPoolExecutor(min(jobs, len(pieces)), mp_context=spawn, initializer=_adopt, initargs=(ended, stop))
     try:
         futures = [pool.submit(_play_piece, plan, fingerprint, piece) for piece in pieces]
         left = sum(len(piece.slots) for piece in pieces)
@@ -97,6 +98,7 @@ def _play(plan: BenchPlan, fingerprint: str, pieces: list[Piece], jobs: int) -> 
             left -= 1
             yield PlayedEpisode.from_line(line)
     finally:
+        stop.set()  # whoever is left ends its episode and no other
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -106,17 +108,27 @@ def _raise_failure(futures: list[Future[None]]) -> None:
             future.result()
 
 
+class Stopped(Exception):
+    """The comparison was given up while a worker played."""
+
+
 _ended: Any = None
+_stop: Any = None
 
 
-def _adopt(ended: Any) -> None:
-    """Gives a worker the queue of episodes that have ended."""
-    global _ended
-    _ended = ended
+def _adopt(ended: Any, stop: Any) -> None:
+    """Gives a worker the queue of episodes that have ended, and the event after which no other begins."""
+    global _ended, _stop
+    _ended, _stop = ended, stop
 
 
 def _play_piece(plan: BenchPlan, fingerprint: str, piece: Piece) -> None:
-    play_piece(plan, fingerprint, piece, lambda episode: _ended.put(episode.to_line()))
+    def on_end(episode: PlayedEpisode) -> None:
+        _ended.put(episode.to_line())
+        if _stop.is_set():
+            raise Stopped
+
+    play_piece(plan, fingerprint, piece, on_end)
 
 
 def play_piece(plan: BenchPlan, fingerprint: str, piece: Piece, on_end: Callable[[PlayedEpisode], None]) -> None:

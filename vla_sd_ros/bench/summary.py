@@ -19,6 +19,8 @@ from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S
 from vla_sd_ros.sim.success import wilson_interval
 
 LANGUAGE_STAGES: Final = ("draft_ms", "prefill_ms", "decode_ms", "verify_ms", "refine_ms")
+#: Label of plain speculative decoding with a learned drafter: the papers' denominator.
+NAIVE: Final = "naive_sd"
 QUANTILES: Final = (50, 95, 99)
 MM_PER_M: Final = 1e3
 
@@ -35,10 +37,14 @@ def summarise(episodes: Episodes, reference: str) -> dict[str, Any]:
     by_label: dict[str, list[PlayedEpisode]] = {}
     for episode in episodes:
         by_label.setdefault(episode.decoder, []).append(episode)
-    return {label: _decoder_summary(played, by_label.get(reference, ())) for label, played in by_label.items()}
+    naive = by_label.get(NAIVE, ())
+    return {
+        label: _decoder_summary(played, by_label.get(reference, ()), naive if label != NAIVE else ())
+        for label, played in by_label.items()
+    }
 
 
-def _decoder_summary(episodes: Episodes, reference: Episodes) -> dict[str, Any]:
+def _decoder_summary(episodes: Episodes, reference: Episodes, naive: Episodes) -> dict[str, Any]:
     tasks: dict[str, list[PlayedEpisode]] = {}
     for episode in episodes:
         tasks.setdefault(f"{episode.suite}/{episode.task_id}", []).append(episode)
@@ -47,6 +53,7 @@ def _decoder_summary(episodes: Episodes, reference: Episodes) -> dict[str, Any]:
         "tasks": {name: {"instruction": played[0].instruction, **success_of(played)} for name, played in tasks.items()},
         "steps": {"mean": _mean(np.array([len(episode.steps) for episode in episodes]))},
         "against_reference": against(episodes, reference),
+        "against_naive": against(episodes, naive),
         "ms_per_action": _spread(_column(episodes, "action_ms")),
         "cpu_ms_per_action": _spread(_column(episodes, "cpu_ms")),
         "stages_ms": {name.removesuffix("_ms"): _mean(_column(episodes, name)) for name in STAGE_COLUMNS},

@@ -34,9 +34,9 @@ def _difference(figures: Figures) -> str:
     return f"{outcome['difference'] * 100:+.1f} ({outcome['low'] * 100:+.1f} to {outcome['high'] * 100:+.1f})"
 
 
-def _speed_up(name: str) -> Cell:
+def _speed_up(name: str, denominator: str = "against_reference") -> Cell:
     def cell(figures: Figures) -> str:
-        found = figures["against_reference"].get(name)
+        found = figures[denominator].get(name)
         if found is None:
             return MISSING
         interval = f" ({found['low']:.2f} to {found['high']:.2f})" if "low" in found else ""
@@ -82,6 +82,7 @@ OUTCOME_COLUMNS: Final[Mapping[str, Cell]] = {
     "speed-up": _speed_up("speed_up"),
     "speed-up, processor time": _speed_up("cpu_speed_up"),
     "speed-up, language model": _speed_up("language_speed_up"),
+    "speed-up on naive_sd": _speed_up("speed_up", "against_naive"),
     "speed-up on generate": _speed_up("generate_speed_up"),
     "steps": lambda figures: number(figures["steps"]["mean"], 0),
 }

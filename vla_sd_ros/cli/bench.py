@@ -46,17 +46,20 @@ def run(
     if not names:
         raise typer.BadParameter("name decoders with --decoders, or an --ablation")
     folder = (policy or demo_policy()).resolve()
-    plan = BenchPlan(
-        policy=folder,
-        decoders=tuple(choose_decoder(name, share() / "config" / "decoders", folder) for name in names),
-        tasks=tuple((suite, int(task)) for task in _listed(tasks)),
-        initial_states=tuple(range(first_state, min(50, first_state + episodes))),
-        shadow=shadow,
-        setting=EpisodeSetting(
-            dtype=dtype, max_steps=max_steps, disturb=disturb, generate_every=GENERATE_EVERY if generate else 0
-        ),
-    )
-    fingerprint = weights_fingerprint(folder)
+    try:
+        plan = BenchPlan(
+            policy=folder,
+            decoders=tuple(choose_decoder(name, share() / "config" / "decoders", folder) for name in names),
+            tasks=tuple((suite, int(task)) for task in _listed(tasks)),
+            initial_states=tuple(range(first_state, min(50, first_state + episodes))),
+            shadow=shadow,
+            setting=EpisodeSetting(
+                dtype=dtype, max_steps=max_steps, disturb=disturb, generate_every=GENERATE_EVERY if generate else 0
+            ),
+        )
+        fingerprint = weights_fingerprint(folder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     played = run_plan(plan, fingerprint, jobs, EpisodeJournal(out / "episodes.jsonl"))
     results = results_of(plan, fingerprint, played)
     typer.echo(write_report(out, results))
@@ -87,7 +90,8 @@ def graph(
     out: Out = None,
 ) -> None:
     """Latency from camera to action to command, nodes in processes of their own and in one process."""
-    from vla_sd_ros.bench.closed_loop import ClosedLoopPlan, report_of, run_closed_loop
+    from vla_sd_ros.bench.closed_loop import ClosedLoopPlan, run_closed_loop
+    from vla_sd_ros.bench.closed_loop_report import report_of
 
     reports: dict[str, Any] = {}
     for name, composed in (("separate", False), ("composed", True)):
@@ -97,7 +101,7 @@ def graph(
             initial_states=range(episodes),
             launch_file=simulation_launch_file(),
             policy=(policy or demo_policy()).resolve(),
-            decoder="autoregressive",
+            decoder="ar",
             mode=mode,
             composed=composed,
             out=Path("out/bench") / name,

@@ -177,7 +177,7 @@ class GateConfig(_Checked):
     """
 
     kind: Literal["always", "fused_metric", "acceptance"]
-    form: Literal["paper", "curvature"] = "curvature"
+    form: Literal["paper", "authors", "curvature"] = "curvature"
     window: Annotated[int, Field(ge=3, le=64)] = 15
     alpha: Probability = 0.5
     threshold: float | None = None

@@ -102,8 +102,7 @@ class LearnedDrafter:
         cache = self._cache_for(config.top_k)
         prefix_rows = self._read_prefix(prefix_hidden, prefix_embeddings, cache)
         growth = _Growth(self, cache, prefix_rows, known, config.top_k)
-        floor = float(np.log(config.min_probability)) if config.min_probability > 0 else -np.inf
-        candidates = grow(growth.first(hidden, tokens), growth.extend, depth, config.top_k, floor)
+        candidates = grow(growth.first(hidden, tokens), growth.extend, depth, config.top_k)
         return build_tree(candidates, config.total_nodes, SOURCE)
 
     def _check(self, hidden: torch.Tensor, tokens: npt.NDArray[np.int64]) -> None:

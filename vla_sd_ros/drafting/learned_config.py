@@ -18,16 +18,16 @@ class _Checked(BaseModel):
 class LearnedDraftConfig(_Checked):
     """Shape of the drafted tree.
 
+    Alternatives pay where acceptance is strict. Where it is relaxed a chain is accepted as far and costs less: the
+    likeliest alternatives are neighbouring bins, which a radius covers anyway.
+
     Attributes:
         top_k: alternatives per node, and nodes that are extended per level; 1 gives a chain.
         total_nodes: nodes of the tree.
-        min_probability: a path that the drafter thinks less likely than this is not extended. A level costs the
-            same whether its guess is accepted or not.
     """
 
     top_k: Annotated[int, Field(ge=1, le=16)] = 2
     total_nodes: Annotated[int, Field(ge=1, le=128)] = 12
-    min_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
 
 
 class DrafterNetworkConfig(_Checked):

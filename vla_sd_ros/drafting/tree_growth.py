@@ -39,7 +39,7 @@ class Candidates:
     greedy: tuple[int, ...]
 
 
-def grow(first: Children, extend: Extend, depth: int, beam_width: int, floor: float = -np.inf) -> Candidates:
+def grow(first: Children, extend: Extend, depth: int, beam_width: int) -> Candidates:
     """Grows a tree level by level.
 
     Args:
@@ -47,7 +47,6 @@ def grow(first: Children, extend: Extend, depth: int, beam_width: int, floor: fl
         extend: scores what follows the nodes of a beam; called once per level but the last.
         depth: levels, at least 1.
         beam_width: nodes that are extended per level.
-        floor: log probability of a path under which it is not extended.
 
     Raises:
         ValueError: where a log probability is not a number, or above 0 by more than rounding.
@@ -74,9 +73,7 @@ def grow(first: Children, extend: Extend, depth: int, beam_width: int, floor: fl
         greedy.append(offset)  # the greedy chain is the first row of every beam, its best child the first column
         best = np.argsort(-reached.reshape(-1), kind="stable")
         chosen = [0, *(int(child) for child in best if child)][:beam_width]
-        previous, beam = beam, [offset + child for child in chosen if scores[offset + child] >= floor]
-        if not beam or beam[0] != offset:
-            break
+        previous, beam = beam, [offset + child for child in chosen]
     return Candidates(np.array(tokens, dtype=np.int64), np.array(parents), np.array(scores), tuple(greedy))
 
 

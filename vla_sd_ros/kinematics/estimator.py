@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import Values
 from vla_sd_ros.kinematics.clock import NS_PER_S
+from vla_sd_ros.kinematics.fused_metric import FusedMetric
 from vla_sd_ros.kinematics.joints import JointReader, JointSample
 from vla_sd_ros.kinematics.path import PathStatistics, PoseHistory
+from vla_sd_ros.kinematics.position_window import EndEffectorPositions
 from vla_sd_ros.types import KinematicState
 
 
@@ -44,6 +46,11 @@ class KinematicEstimator:
         window_s: window of the path statistics.
         max_gap_s: gap after which the window starts anew.
         max_skew_s: joints and pose further apart than this do not describe one instant.
+        metric: the fused metric; None: not computed.
+        metric_period_s: time from one of its positions to the next: the control period that it was calibrated with.
+
+    Raises:
+        ValueError: where the metric's window is longer than ``window_s``.
     """
 
     def __init__(
@@ -54,11 +61,20 @@ class KinematicEstimator:
         window_s: float = 0.75,
         max_gap_s: float = 0.5,
         max_skew_s: float = 0.02,
+        metric: FusedMetric | None = None,
+        metric_period_s: float = 0.05,
     ) -> None:
+        if metric is not None and (metric.window - 1) * metric_period_s > window_s:
+            raise ValueError(
+                f"window_s: {window_s}; legal: at least {(metric.window - 1) * metric_period_s:g}, "
+                f"for {metric.window} positions of the fused metric, {metric_period_s} s apart"
+            )
         self._arm_joints = tuple(arm_joints)
         self._reader = JointReader([*arm_joints, *finger_joints])
         self._gripper = gripper
         self._history = PoseHistory(window_s, max_gap_s)
+        self._metric = metric
+        self._metric_period_s = metric_period_s
         self._max_skew_ns = int(max_skew_s * NS_PER_S)
         self._joints: JointSample | None = None
         self._pose: tuple[int, Values, Values, PathStatistics] | None = None
@@ -115,5 +131,12 @@ class KinematicEstimator:
             joint_positions=dict(zip(self._arm_joints, self._joints.positions[:arm].tolist(), strict=True)),
             path_length_m=path.path_length_m,
             curvature_per_m=path.curvature_per_m,
+            fused_metric=self._fused_metric(),
         )
         return state, self._joints
+
+    def _fused_metric(self) -> float:
+        if self._metric is None:
+            return math.nan
+        positions = self._history.sampled(self._metric_period_s, self._metric.window)
+        return math.nan if positions is None else self._metric.value(EndEffectorPositions(positions))

@@ -18,6 +18,8 @@ from vla_sd_ros.kinematics.clock import NS_PER_S
 MIN_STEP_M = 5e-3
 #: A quaternion whose length differs from 1 by more is no rotation but a fault.
 MAX_NORM_ERROR = 0.01
+#: Stamps of a driver that publishes at a steady rate vary by so much.
+STAMP_TOLERANCE_S = 2e-3
 
 
 class InvalidPose(ValueError):
@@ -79,6 +81,26 @@ class PoseHistory:
         while self._poses[-1][0] - self._poses[0][0] > self._window_ns:
             self._poses.popleft()
         return self._describe()
+
+    def sampled(self, period_s: float, count: int) -> Values | None:
+        """Positions one period apart, the newest last, between the poses' own by linear interpolation.
+
+        Args:
+            period_s: from one to the next.
+            count: how many, at least 1.
+
+        Returns:
+            float64 [count, 3], m, base frame; None where the window does not reach back so far.
+        """
+        if not self._poses:
+            return None
+        stamps_ns = np.array([stamp_ns for stamp_ns, _, _ in self._poses])
+        ages_s = (stamps_ns - stamps_ns[-1]) / NS_PER_S
+        wanted_s = period_s * np.arange(1 - count, 1)
+        if wanted_s[0] < ages_s[0] - STAMP_TOLERANCE_S:
+            return None
+        points = np.stack([place for _, place, _ in self._poses])
+        return np.stack([np.interp(wanted_s, ages_s, axis) for axis in points.T], axis=1)
 
     def reset(self) -> None:
         """Forgets everything: after a time jump."""

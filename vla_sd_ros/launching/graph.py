@@ -14,7 +14,20 @@ from launch_ros.parameter_descriptions import ParameterFile
 from launch_ros.substitutions import FindPackageShare
 
 PACKAGE = "vla_sd_ros"
-DECODERS = ("autoregressive",)
+# The presets of config/decoders.
+DECODERS = (
+    "ar",
+    "heisd",
+    "heisd_authors",
+    "hybrid",
+    "kerv",
+    "kerv_authors",
+    "lossless",
+    "naive_sd",
+    "repeat",
+    "spec_vla",
+)
+DEFAULT_DECODER = "lossless"
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
 
@@ -42,9 +55,8 @@ def common_arguments(params: str) -> list[DeclareLaunchArgument]:
     return [
         DeclareLaunchArgument(
             "decoder",
-            default_value="autoregressive",
-            choices=list(DECODERS),
-            description="How an observation is decoded into an action.",
+            default_value=DEFAULT_DECODER,
+            description=f"How an observation becomes an action: {', '.join(DECODERS)}, or the path of a YAML file.",
         ),
         DeclareLaunchArgument(
             "composed",
@@ -69,6 +81,17 @@ def require_parameter_file() -> OpaqueFunction:
         path = LaunchConfiguration("params").perform(context)
         if not Path(path).is_file():
             raise FileNotFoundError(f"argument 'params': {path!r} is not a file")
+
+    return OpaqueFunction(function=check)
+
+
+def require_decoder() -> OpaqueFunction:
+    """Refuses a decoder that is neither a preset nor a YAML file; ``choices`` of an argument cannot name files."""
+
+    def check(context: Any) -> None:
+        decoder = LaunchConfiguration("decoder").perform(context)
+        if decoder not in DECODERS and not (decoder.endswith((".yaml", ".yml")) and Path(decoder).is_file()):
+            raise FileNotFoundError(f"argument 'decoder': {decoder!r}; legal: {', '.join(DECODERS)}, or a YAML file")
 
     return OpaqueFunction(function=check)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vla_sd_ros.actions.convention import ActionConvention
 from vla_sd_ros.decoding.presets import load_decoder_config
 from vla_sd_ros.policy.precision import Precision
-from vla_sd_ros.ros.share import decoder_presets
-
-#: The parameter that may be set while the node works.
-DECODER: Final = "decoder"
+from vla_sd_ros.ros.share import DEFAULT_DECODER, decoder_presets
 
 
 class InferenceConfig(BaseModel):
@@ -37,7 +34,7 @@ class InferenceConfig(BaseModel):
 
     policy: Annotated[str, Field(min_length=1)]
     statistics_key: str = ""
-    decoder: str = "lossless"
+    decoder: str = DEFAULT_DECODER
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     dtype: Precision = "auto"
     threads: Annotated[int, Field(ge=1, le=256)] = 1

@@ -10,20 +10,19 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from std_msgs.msg import String
 
-from vla_sd_ros.actions.convention import ActionConvention
-from vla_sd_ros.decoding.interface import DecodedAction, Decoder
-from vla_sd_ros.decoding.registry import DECODERS, make_decoder
+from vla_sd_ros.msg import EpisodeStatus, VlaAction
 from vla_sd_ros.msg import KinematicState as KinematicStateMessage
 from vla_sd_ros.msg import Observation as ObservationMessage
-from vla_sd_ros.msg import VlaAction
+from vla_sd_ros.nodes.decoder_host import DecoderHost
+from vla_sd_ros.nodes.decoder_parameter import DECODER, DecoderParameter
+from vla_sd_ros.nodes.inference_config import InferenceConfig
 from vla_sd_ros.policy.checkpoint import load_policy
-from vla_sd_ros.policy.precision import Precision, choose_dtype
+from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.policy.prompt import clean_instruction
 from vla_sd_ros.policy.self_test import self_test
 from vla_sd_ros.ros import qos
@@ -47,47 +46,6 @@ HALT_S = 2.0
 MAX_FUTURE_S = 0.1
 
 
-class InferenceConfig(BaseModel):
-    """Parameters of the inference node.
-
-    Attributes:
-        policy: checkpoint directory.
-        statistics_key: which statistics un-normalise; empty takes the only ones there are.
-        decoder: how the tokens are decoded.
-        device: torch device.
-        dtype: of the weights; auto takes bfloat16 where the device is fast in it, else float32.
-        threads: CPU threads of torch; more than one slows a small policy down.
-        views: camera names that the policy expects, in its order.
-        base_frame: frame of the actions that are published.
-        period_s: control period that the policy's displacements are meant for.
-        max_image_age_s: an older observation is not decoded.
-        max_state_age_s: nothing is decoded without a state younger than this.
-        convention: what the policy's values mean.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    policy: Annotated[str, Field(min_length=1)]
-    statistics_key: str = ""
-    decoder: str = "autoregressive"
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    dtype: Precision = "auto"
-    threads: Annotated[int, Field(ge=1, le=256)] = 1
-    views: Annotated[list[str], Field(min_length=1, max_length=1)] = ["camera"]
-    base_frame: Annotated[str, Field(min_length=1)]
-    period_s: Annotated[float, Field(gt=0.0)]
-    max_image_age_s: Annotated[float, Field(gt=0.0)] = 0.2
-    max_state_age_s: Annotated[float, Field(gt=0.0)] = 0.2
-    convention: ActionConvention
-
-    @field_validator("decoder")
-    @classmethod
-    def _known_decoder(cls, name: str) -> str:
-        if name not in DECODERS:
-            raise ValueError(f"unknown decoder; legal: {sorted(DECODERS)}")
-        return name
-
-
 class InferenceNode(ManagedNode):
     """Stores the newest inputs and lets a worker decode them."""
 
@@ -95,11 +53,12 @@ class InferenceNode(ManagedNode):
         super().__init__("inference_node")
         self._subscriptions_made: list[Any] = []
         self._worker: threading.Thread | None = None
-        self._decoder: Decoder | None = None
+        self._host: DecoderHost | None = None
+        self._decoder = DecoderParameter(self)
 
     def set_up(self) -> None:
         """Loads the policy, tests that it sees, warms it up and connects."""
-        config = read_parameters(self, InferenceConfig)
+        config = read_parameters(self, InferenceConfig, settable=[DECODER])
         torch.set_num_threads(config.threads)
         policy = load_policy(
             Path(config.policy),
@@ -109,8 +68,8 @@ class InferenceNode(ManagedNode):
         )
         self_test(policy)
         policy.warm_up(WARM_UP_DECODES)
-        decoder = make_decoder(config.decoder, policy, config.views[0])
-        self._config, self._decoder = config, decoder
+        self._config = config
+        self._host = self._decoder.open(config.decoder, policy, config.views[0])
         self._slot: LatestSlot[Observation] = LatestSlot()
         self._guard = StampGuard(FreshnessLimits(config.max_image_age_s))
         self._instruction: str | None = None
@@ -125,21 +84,23 @@ class InferenceNode(ManagedNode):
                 # Latched, for an instruction given before this node was there; and volatile, as a terminal sends it.
                 (String, "instruction", self._on_instruction, qos.latched()),
                 (String, "instruction", self._on_instruction, qos.reliable()),
+                # Volatile: how an episode ended before this node was there is no experience of its decoder.
+                (EpisodeStatus, "episode_status", self._on_episode, qos.reliable()),
             )
         ]
         self.diagnostics.value("policy", policy.fingerprint)
-        self.diagnostics.value("decoder", config.decoder)
         self.diagnostics.value("dtype", policy.dtype)
         self.diagnostics.hold("no_instruction", "no instruction has arrived; the arm holds")
         self.diagnostics.hold("no_state", "no kinematic state has arrived; the arm holds")
 
     def start(self) -> None:
         """Starts the worker; no observation that arrived before counts."""
-        if self._decoder is None:
+        if self._host is None:
             raise RuntimeError("the node is not configured")
         self._slot = LatestSlot()
         self._guard.reset()
-        self._worker = threading.Thread(target=self._work, args=(self._slot, self._decoder), name="decode", daemon=True)
+        self._host.reset()
+        self._worker = threading.Thread(target=self._work, args=(self._slot, self._host), name="decode", daemon=True)
         self._worker.start()
 
     def halt(self) -> None:
@@ -158,7 +119,16 @@ class InferenceNode(ManagedNode):
         if self._subscriptions_made:
             self.destroy_publisher(self._actions)
         self._subscriptions_made = []
-        self._decoder = None
+        self._decoder.close()
+        self._host = None
+
+    def _on_episode(self, message: Any) -> None:
+        if self._host is None:
+            return
+        if message.state in (EpisodeStatus.SUCCEEDED, EpisodeStatus.FAILED):
+            self._host.end_episode(message.state == EpisodeStatus.SUCCEEDED)
+        elif message.state in (EpisodeStatus.RUNNING, EpisodeStatus.ABORTED):
+            self._host.reset()
 
     def _on_instruction(self, message: Any) -> None:
         try:
@@ -192,7 +162,7 @@ class InferenceNode(ManagedNode):
         stamp_ns = nanoseconds(message.header.stamp)
         verdict = self._guard.judge(stamp_ns, now_ns(self))
         if verdict is StampVerdict.TIME_JUMP:
-            # A state from before the jump is ahead of the clock now, and not used for that.
+            # A state from before the jump is ahead of the clock now, and not used for that; the decoder forgets.
             self.diagnostics.fault("time_jump", "stamps of the observations jumped back")
         elif verdict is not StampVerdict.FRESH:
             self.diagnostics.fault("observation_rejected", f"observation: stamp is {verdict.value}")
@@ -209,7 +179,7 @@ class InferenceNode(ManagedNode):
         # The instruction is read when decoding starts, not here.
         self._slot.put(Observation(views=chosen, instruction="", stamp_ns=stamp_ns))
 
-    def _work(self, slot: LatestSlot[Observation], decoder: Decoder) -> None:
+    def _work(self, slot: LatestSlot[Observation], host: DecoderHost) -> None:
         while not slot.closed:
             seen = slot.take(self._every_input_is_there, WAIT_S)
             state, instruction = self._state, self._instruction
@@ -221,15 +191,23 @@ class InferenceNode(ManagedNode):
             if age_s > self._config.max_image_age_s:
                 self.diagnostics.fault("observation_rejected", f"observation waited until it was {age_s:.3f} s old")
                 continue
-            observation = Observation(seen.views, instruction, seen.stamp_ns)
             try:
-                decoded = decoder.decode(observation, state)
-                values = self._config.convention.to_base_si(decoded.values, state.orientation)
+                message = self._decode(host, Observation(seen.views, instruction, seen.stamp_ns), state)
             except Exception as error:  # whatever it is, it must be told, and the next observation be tried
                 self.diagnostics.fault("decode_failed", f"no action: {type(error).__name__}: {error}", ERROR)
                 continue
             if not slot.closed and instruction == self._instruction:
-                self._publish(decoded, values, seen.stamp_ns, slot.dropped)
+                self._publish(message, slot.dropped)
+
+    def _decode(self, host: DecoderHost, observation: Observation, state: KinematicState) -> VlaAction:
+        name, decoded = host.decode(observation, state)
+        config = self._config
+        values = config.convention.to_base_si(decoded.values, state.orientation)
+        message = message_from_action(decoded, values, observation.stamp_ns, config.base_frame, config.period_s)
+        message.stats.decoder = name
+        if decoded.report.degraded:
+            self.diagnostics.fault("degraded", f"decoder {name!r} degraded: {decoded.report.degraded}")
+        return message
 
     def _every_input_is_there(self) -> bool:
         return self._instruction is not None and self._state_is_fresh()
@@ -249,11 +227,9 @@ class InferenceNode(ManagedNode):
             reason = f"the kinematic state is more than {self._config.max_state_age_s} s old, or of another clock"
         self.diagnostics.hold("idle", f"{reason}; the arm holds")
 
-    def _publish(self, decoded: DecodedAction, values: Any, stamp_ns: int, dropped: int) -> None:
+    def _publish(self, message: VlaAction, dropped: int) -> None:
         self._sequence += 1
-        message = message_from_action(decoded, values, stamp_ns, self._config.base_frame, self._config.period_s)
         message.sequence = self._sequence
-        message.stats.decoder = self._config.decoder
         message.stats.dropped_observations = dropped
         message.stats.published_steady_ns = time.monotonic_ns()
         self._actions.publish(message)

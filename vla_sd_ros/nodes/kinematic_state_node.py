@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from geometry_msgs.msg import PoseStamped
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
 from vla_sd_ros.kinematics.estimator import GripperCalibration, KinematicEstimator
+from vla_sd_ros.kinematics.fused_metric import FusedMetric, MetricForm, MetricRanges
 from vla_sd_ros.kinematics.joints import InvalidJointState, JointSample
 from vla_sd_ros.kinematics.path import InvalidPose
 from vla_sd_ros.msg import KinematicState as KinematicStateMessage
@@ -26,6 +27,40 @@ from vla_sd_ros.safety.freshness import FreshnessLimits, StampGuard, StampVerdic
 from vla_sd_ros.types import KinematicState
 
 
+class MetricConfig(BaseModel):
+    """Parameters of the fused metric, as ``vla-sd calibrate`` found them.
+
+    Attributes:
+        form: which radius; ``none``: the metric is not computed.
+        window: positions that it looks at.
+        period_s: time from one of them to the next: the policy's control period.
+        alpha: weight of the radius.
+        radius_m: lowest radius of the demonstrations, and the 95th percentile.
+        path_length_m: the same of the length of the path over the window.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    form: MetricForm | Literal["none"] = "none"
+    window: Annotated[int, Field(ge=3)] = 15
+    period_s: Annotated[float, Field(gt=0.0)] = 0.05
+    alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    radius_m: tuple[float, float] = (0.0, 0.0)
+    path_length_m: tuple[float, float] = (0.0, 0.0)
+
+    @model_validator(mode="after")
+    def _ranges_are_given(self) -> MetricConfig:
+        self.metric()
+        return self
+
+    def metric(self) -> FusedMetric | None:
+        """The metric; None where there is none."""
+        if self.form == "none":
+            return None
+        ranges = MetricRanges(radius_m=self.radius_m, path_length_m=self.path_length_m)
+        return FusedMetric(self.form, self.window, self.alpha, ranges=ranges)
+
+
 class KinematicStateConfig(BaseModel):
     """Parameters of the kinematic state node.
 
@@ -35,9 +70,10 @@ class KinematicStateConfig(BaseModel):
         gripper_closed: sum of the finger joints' positions when closed (m or rad).
         gripper_open: the same when open.
         base_frame: frame that poses must be expressed in; another one is refused, not guessed.
-        window_s: window of path length and curvature.
+        window_s: window of path length and curvature; not shorter than that of the fused metric.
         max_age_s: older joint states and poses are rejected.
         max_skew_s: joints and pose further apart than this do not describe one instant.
+        metric: of the fused metric.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -50,6 +86,15 @@ class KinematicStateConfig(BaseModel):
     window_s: Annotated[float, Field(gt=0.0)] = 0.75
     max_age_s: Annotated[float, Field(gt=0.0)] = 0.2
     max_skew_s: Annotated[float, Field(gt=0.0)] = 0.02
+    metric: MetricConfig = MetricConfig()
+
+    @model_validator(mode="after")
+    def _window_holds_the_metrics(self) -> KinematicStateConfig:
+        metric = self.metric
+        needed_s = (metric.window - 1) * metric.period_s
+        if metric.form != "none" and needed_s > self.window_s:
+            raise ValueError(f"window_s = {self.window_s} is shorter than the {needed_s:g} of metric.window")
+        return self
 
 
 class KinematicStateNode(Node):
@@ -65,6 +110,8 @@ class KinematicStateNode(Node):
             GripperCalibration(self._config.gripper_closed, self._config.gripper_open),
             window_s=self._config.window_s,
             max_skew_s=self._config.max_skew_s,
+            metric=self._config.metric.metric(),
+            metric_period_s=self._config.metric.period_s,
         )
         limits = FreshnessLimits(self._config.max_age_s)
         self._joint_guard, self._pose_guard = StampGuard(limits), StampGuard(limits)

@@ -1,6 +1,8 @@
 """The embedded store: exact search with faiss over one file that is held in memory.
 
-BACKEND_DOC
+A task has a few thousand frames of 67 values. There an exact search beats every graph, and needs no building: on 4,085
+frames of the demo policy a query takes faiss 0.014 ms exactly, 0.017 ms with HNSW, hnswlib 0.016 ms, usearch 0.033 ms,
+each at a recall of 1.000 (``vla-sd bench vectors``).
 """
 
 from __future__ import annotations

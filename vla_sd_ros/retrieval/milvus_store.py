@@ -6,6 +6,7 @@ task is a collection of its own; the catalogue, itself a collection, says which 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ SEARCH_TIMEOUT_S: Final = 0.2
 WRITE_TIMEOUT_S: Final = 60.0
 ROWS_PER_INSERT: Final = 500
 MAX_TEXT: Final = 8192
+MAX_ROWS: Final = 10_000
 PAYLOAD: Final = ("tokens", "next_tokens", "position", "gripper_open", "steps_to_gripper_change", "episode", "step")
 
 
@@ -76,7 +78,8 @@ class MilvusStore:
             CATALOGUE,
             filter='collection != ""',
             output_fields=["collection", "instruction", "size", "metadata"],
-            limit=10_000,
+            limit=MAX_ROWS,
+            consistency_level="Strong",  # an index that was written a moment ago is whole
             timeout=OPEN_TIMEOUT_S,
         )
         if not rows:
@@ -92,7 +95,12 @@ class MilvusStore:
     def _read_projection(self) -> KeyProjection:
         self._client.load_collection(PROJECTION, timeout=WRITE_TIMEOUT_S)
         rows = self._client.query(
-            PROJECTION, filter="row >= 0", output_fields=["row", "values"], limit=10_000, timeout=OPEN_TIMEOUT_S
+            PROJECTION,
+            filter="row >= 0",
+            output_fields=["row", "values"],
+            limit=MAX_ROWS,
+            consistency_level="Strong",
+            timeout=OPEN_TIMEOUT_S,
         )
         rows = sorted(rows, key=lambda row: int(row["row"]))
         mean, *columns = (np.asarray(row["values"], dtype=np.float32) for row in rows)
@@ -138,6 +146,9 @@ def connect(address: str) -> Any:
 
         if "://" not in address:
             import milvus_lite  # noqa: F401
+
+            # It logs, as an error, every call of the client that it does not have; whatever fails is raised besides.
+            logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
     except ImportError as error:
         raise MissingLibrary(f"{address}: needs pip install 'pymilvus>=2.5' 'milvus-lite>=2.4'") from error
     try:
@@ -242,9 +253,7 @@ def _write_catalogue(client: Any, entries: list[dict[str, Any]]) -> None:
 def _create(client: Any, name: str, schema: Any, vector: str, rows: list[dict[str, Any]]) -> None:
     indexes = client.prepare_index_params()
     indexes.add_index(vector, index_type="FLAT", metric_type="L2")
-    client.create_collection(
-        name, schema=schema, index_params=indexes, timeout=WRITE_TIMEOUT_S
-    )
+    client.create_collection(name, schema=schema, index_params=indexes, timeout=WRITE_TIMEOUT_S)
     for start in range(0, len(rows), ROWS_PER_INSERT):
         client.insert(name, rows[start : start + ROWS_PER_INSERT], timeout=WRITE_TIMEOUT_S)
     client.flush(name, timeout=WRITE_TIMEOUT_S)

@@ -25,6 +25,8 @@ Bools = npt.NDArray[np.bool_]
 Accepts = Callable[[Ids, Ids], Bools]
 
 MAX_BIAS_BINS, MAX_SUM_BINS = 15, 30
+# The paper takes the largest distance of an acceptable pair; a single outlier would be that.
+DISTANCE_QUANTILE = 0.95
 _SEQUENCES = (slice(0, 3), slice(3, 6))
 
 
@@ -38,7 +40,8 @@ class SkipCalibration:
         floor: below this similarity nothing is ever taken, whatever episodes teach (T in the paper).
         key_weight: weight of the keys' similarity in the measure x of nearness.
         distance_weight_per_m: weight of the distance: x = key_weight * similarity - distance_weight_per_m * distance.
-        nearness: increasing values of x; between them the two maps are linear, outside constant.
+        nearness: increasing values of x; between them the two maps are linear. What is farther than any pair was
+            expects nothing: -1 and 0.
         expected_similarity: of hidden states at those x, not decreasing.
         expected_acceptance: share of acceptable drafts at those x, not decreasing.
         precision: share of acceptable drafts among the pairs that the rule takes; not a number where it takes none.
@@ -58,11 +61,11 @@ class SkipCalibration:
 
     def similarity(self, key_similarity: npt.ArrayLike, distance_m: npt.ArrayLike) -> Floats:
         """Expected similarity of hidden states, S_c, of any shape."""
-        return np.interp(self._nearness(key_similarity, distance_m), self.nearness, self.expected_similarity)
+        return np.interp(self._nearness(key_similarity, distance_m), self.nearness, self.expected_similarity, left=-1.0)
 
     def acceptance(self, key_similarity: npt.ArrayLike, distance_m: npt.ArrayLike) -> Floats:
         """Probability that the frame's action is acceptable, of any shape."""
-        return np.interp(self._nearness(key_similarity, distance_m), self.nearness, self.expected_acceptance)
+        return np.interp(self._nearness(key_similarity, distance_m), self.nearness, self.expected_acceptance, left=0.0)
 
     def may_skip(
         self,
@@ -165,8 +168,7 @@ def fit_skip_calibration(
     # The rule must hold its promise by the measure that decides online, too.
     lowest = max(_lowest(similarity, accepted, target_precision), _lowest(expected, accepted, target_precision), floor)
     near = (similarity >= lowest) & accepted
-    # The largest distance of the paper, but for the outliers that a maximum would be made of.
-    farthest = float(np.quantile(distance[near], target_precision)) if near.any() else 0.0
+    farthest = float(np.quantile(distance[near], DISTANCE_QUANTILE)) if near.any() else 0.0
     taken = (expected >= lowest) & (distance <= farthest)
     return SkipCalibration(
         min_similarity=float(min(lowest, 1.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def message_from_state(
         window_s=window_s,
         path_length_m=state.path_length_m,
         curvature_per_m=state.curvature_per_m,
+        fused_metric=state.fused_metric,
     )
     message.header.stamp = stamp_from(state.stamp_ns)
     message.header.frame_id = frame
@@ -58,11 +60,14 @@ def state_from_message(message: Any) -> KinematicState:
         joint_positions=dict(zip(message.joint_names, message.joint_positions, strict=True)),
         path_length_m=float(message.path_length_m),
         curvature_per_m=float(message.curvature_per_m),
+        fused_metric=float(message.fused_metric),
     )
     scalars = (state.gripper_opening, state.path_length_m, state.curvature_per_m, *state.joint_positions.values())
     parts = (state.position, state.orientation, state.linear_velocity, state.angular_velocity, np.array(scalars))
     if not all(np.isfinite(part).all() for part in parts):
         raise ValueError("kinematic state is not finite")
+    if not (math.isnan(state.fused_metric) or 0.0 <= state.fused_metric <= 1.0):
+        raise ValueError(f"fused_metric: {state.fused_metric}; legal: 0 to 1, or not a number where it is not known")
     if abs(np.linalg.norm(state.orientation) - 1.0) > MAX_NORM_ERROR:
         raise ValueError(f"orientation must be a unit quaternion: {state.orientation.tolist()}")
     return state

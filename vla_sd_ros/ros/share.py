@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+#: Preset of the nodes and commands where none is named.
+DEFAULT_DECODER: Final = "lossless"
 
 
 def share() -> Path:

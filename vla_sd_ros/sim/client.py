@@ -1,15 +1,18 @@
-"""A client of the running graph: starts episodes, and collects their outcomes and the decoder's figures."""
+"""A client of the running graph: starts episodes, chooses decoders, and collects outcomes and the decoder's figures."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.srv import SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 from std_msgs.msg import Bool
 
 from vla_sd_ros.msg import EpisodeStatus, VlaAction
@@ -39,6 +42,9 @@ class EpisodeRecord:
         camera_to_command_ms: image left to arm command arrived.
         stage_ms: stage name to durations, per action; ``total`` is the whole decode.
         tokens: the action token ids, per action.
+        decoders: name of the decoder, per action.
+        forward_passes: of the language model, per action.
+        skipped: whether it was left out, per action.
         wall_s: duration of the episode on the wall clock.
     """
 
@@ -53,6 +59,9 @@ class EpisodeRecord:
     camera_to_command_ms: list[float]
     stage_ms: dict[str, list[float]] = field(default_factory=dict)
     tokens: list[tuple[int, ...]] = field(default_factory=list)
+    decoders: list[str] = field(default_factory=list)
+    forward_passes: list[int] = field(default_factory=list)
+    skipped: list[bool] = field(default_factory=list)
     wall_s: float = 0.0
 
 
@@ -69,11 +78,13 @@ class SimulatorClient:
         self._changed = threading.Condition()
         self._active = False
         self._status: Any = None
-        self._stage_ms: dict[str, list[float]] = {}
-        self._tokens: list[tuple[int, ...]] = []
+        self._actions: list[Any] = []
+        self._inference: Any = None
         self._node.create_subscription(Bool, "lifecycle_manager/active", self._on_active, qos.latched())
         self._node.create_subscription(EpisodeStatus, "simulator_node/episode", self._on_status, qos.latched())
         self._node.create_subscription(VlaAction, "vla_action", self._on_action, qos.reliable(depth=50))
+        self._node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, qos.reliable(depth=50))
+        self._decoder = self._node.create_client(SetParameters, "inference_node/set_parameters")
         self._start = self._node.create_client(StartEpisode, "simulator_node/start")
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
@@ -96,8 +107,7 @@ class SimulatorClient:
         """
         started_s = time.monotonic()
         with self._changed:
-            self._stage_ms = {}
-            self._tokens = []
+            self._actions = []
             self._status = None
         if not self._start.wait_for_service(timeout_sec=timeout_s):
             raise GraphError("the simulator's start service is not there")
@@ -119,10 +129,37 @@ class SimulatorClient:
             reason=status.reason,
             camera_to_action_ms=list(status.camera_to_action_ms),
             camera_to_command_ms=list(status.camera_to_command_ms),
-            stage_ms=self._stage_ms,
-            tokens=self._tokens,
+            stage_ms=_stages_ms(self._actions),
+            tokens=[tuple(action.tokens.tolist()) for action in self._actions],
+            decoders=[action.stats.decoder for action in self._actions],
+            forward_passes=[action.stats.forward_passes for action in self._actions],
+            skipped=[action.stats.skipped for action in self._actions],
             wall_s=time.monotonic() - started_s,
         )
+
+    def choose_decoder(self, name: str, timeout_s: float) -> None:
+        """Sets the inference node's parameter and waits until that decoder is in use.
+
+        Raises:
+            GraphError: where it is refused or cannot be built, or the graph dies.
+        """
+        if not self._decoder.wait_for_service(timeout_sec=timeout_s):
+            raise GraphError("the inference node's parameter service is not there")
+        wish = Parameter("decoder", value=name).to_parameter_msg()
+        future = self._decoder.call_async(SetParameters.Request(parameters=[wish]))
+        self._wait(future.done, timeout_s, "the inference node to answer")
+        (result,) = future.result().results
+        if not result.successful:
+            raise GraphError(f"the inference node refused: {result.reason}")
+        failure = f"decoder {name!r} cannot be built"
+
+        def decided() -> bool:
+            status = self._inference
+            return status is not None and (failure in status.message or _value(status, "decoder") == name)
+
+        self._wait(decided, timeout_s, f"decoder {name!r}")
+        if failure in self._inference.message:
+            raise GraphError(self._inference.message)
 
     def close(self) -> None:
         """Frees the node."""
@@ -154,7 +191,23 @@ class SimulatorClient:
         self._notify()
 
     def _on_action(self, message: Any) -> None:
-        self._tokens.append(tuple(message.tokens.tolist()))
-        stats = message.stats
+        self._actions.append(message)
+
+    def _on_diagnostics(self, message: Any) -> None:
+        for status in message.status:
+            if status.name.endswith("/inference_node"):
+                self._inference = status
+                self._notify()
+
+
+def _stages_ms(actions: Iterable[Any]) -> dict[str, list[float]]:
+    stages: dict[str, list[float]] = {}
+    for action in actions:
+        stats = action.stats
         for name, duration_ms in [*zip(stats.stage_names, stats.stage_ms, strict=True), ("total", stats.total_ms)]:
-            self._stage_ms.setdefault(name, []).append(float(duration_ms))
+            stages.setdefault(name, []).append(float(duration_ms))
+    return stages
+
+
+def _value(status: Any, key: str) -> str | None:
+    return next((pair.value for pair in status.values if pair.key == key), None)

@@ -29,7 +29,7 @@ class DrafterTrainingConfig(BaseModel):
     teacher_batch: int = Field(32, ge=1)
     held_out_fraction: float = Field(0.05, gt=0, lt=1, description="share of each task's episodes")
     augmentation: AugmentationConfig | None = Field(None, description="changes to the images the teacher sees")
-    stage: StageConfig = StageConfig(epochs=30, max_minutes=8, batch_size=256, learning_rate=1e-3, warm_up_steps=50)
+    stage: StageConfig = StageConfig(epochs=30, max_minutes=8, batch_size=128, learning_rate=1e-3, warm_up_steps=50)
     weight_decay: float = Field(0.02, ge=0)
     hidden_loss_weight: float = Field(1.0, ge=0, description="smooth L1 distance of the states")
     token_loss_weight: float = Field(1.0, ge=0, description="cross-entropy against the teacher's distribution")

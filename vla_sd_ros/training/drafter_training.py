@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 TOLERANCES_BINS = (5, 9, 15)
 VALIDATION_BATCH = 512
-_MEASURED_TREES = 400
+_MEASURED_TREES = 200
 
 
 @dataclass(frozen=True)
