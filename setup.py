@@ -133,6 +133,7 @@ setup(
         "tokenizers>=0.20",
         "safetensors>=0.4",
         "filterpy>=1.4.5",
+        "faiss-cpu>=1.8",
         "pydantic>=2.5",
         "PyYAML>=6",
         "typer>=0.12",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -32,6 +32,7 @@ def after(filter_: ActionKalmanFilter, executed: np.ndarray) -> ActionKalmanFilt
     return filter_
 
 
+@settings(max_examples=30)
 @given(models, variances, variances, actions)
 def test_a_prediction_is_that_of_filterpy_over_the_last_ten_actions(
     model: KalmanModel, process: np.ndarray, measurement: np.ndarray, executed: np.ndarray
@@ -68,6 +69,7 @@ def test_only_the_constant_velocity_model_follows_a_drift() -> None:
     assert standing is not None and (standing < 0.2 + 1e-9).all()
 
 
+@settings(max_examples=30)
 @given(models, actions)
 def test_actions_older_than_the_context_are_forgotten(model: KalmanModel, executed: np.ndarray) -> None:
     recent = np.random.default_rng(0).uniform(-0.5, 0.5, (CONTEXT, 7))
@@ -86,12 +88,14 @@ def test_nothing_is_predicted_before_enough_actions(min_samples: int) -> None:
     assert len(filter_) == 0 and filter_.predict() is None
 
 
+@settings(max_examples=30)
 @given(models, actions)
 def test_a_prediction_stays_in_range(model: KalmanModel, executed: np.ndarray) -> None:
     predicted = after(ActionKalmanFilter(model, [0.1] * 6, [1e-5] * 6), executed).predict()
     assert predicted is None or (predicted.shape == (6,) and (np.abs(predicted) <= 1.0).all())
 
 
+@settings(max_examples=30)
 @given(actions)
 def test_predicting_from_given_actions_leaves_the_filter_as_it_was(executed: np.ndarray) -> None:
     filter_ = after(ActionKalmanFilter("constant_velocity", [1e-3] * 6, [1e-4] * 6), np.full((4, 7), 0.25))

@@ -28,7 +28,9 @@ from safetensors.numpy import load_file, save_file
 from vla_sd_ros.retrieval.faiss_store import INDEX_FILE, FaissStore, write_file
 from vla_sd_ros.retrieval.frames import look_ahead
 from vla_sd_ros.retrieval.index import DemonstrationIndex, is_milvus, load_index, open_index, save_index
-from vla_sd_ros.retrieval.milvus_store import MilvusStore, MissingLibrary, write_milvus
+from vla_sd_ros.retrieval.milvus_connection import MissingLibrary
+from vla_sd_ros.retrieval.milvus_store import MilvusStore
+from vla_sd_ros.retrieval.milvus_writing import write_milvus
 from vla_sd_ros.retrieval.neighbour import Neighbour
 from vla_sd_ros.retrieval.stores import EmptyIndex, IndexMismatch, UnknownTask
 
@@ -247,9 +249,24 @@ def test_an_address_of_milvus_is_told_from_a_folder() -> None:
 
 
 def test_a_server_that_does_not_answer_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vla_sd_ros.retrieval.milvus_store.OPEN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("vla_sd_ros.retrieval.milvus_connection.OPEN_TIMEOUT_S", 0.5)
     with pytest.raises(TimeoutError, match="127.0.0.1:9"):
         MilvusStore("http://127.0.0.1:9")
+
+
+def test_a_database_that_goes_away_is_an_error_that_decoders_expect(tmp_path: Path) -> None:
+    save_index(tmp_path / "index.db", METADATA, PROJECTION, {MILK: TASKS[MILK]})
+    opened = load_index(tmp_path / "index.db", FINGERPRINT)
+    opened.close()
+    with pytest.raises((OSError, ValueError)):
+        opened.search(MILK, a_key(), 3)
+
+
+def test_an_answer_that_comes_too_late_is_not_waited_for(locations: dict[str, str]) -> None:
+    store = MilvusStore(locations["milvus"], search_timeout_s=1e-5)
+    with pytest.raises(TimeoutError, match="1e-05 s"):
+        DemonstrationIndex(store).search(MILK, a_key(), 3)
+    store.close()
 
 
 def test_without_its_client_milvus_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

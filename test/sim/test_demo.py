@@ -28,6 +28,12 @@ def test_the_committed_policy_solves_an_episode_through_the_graph_and_the_report
     assert 0.0 < latency["camera_to_action"]["p50"] <= latency["camera_to_command"]["p50"]
     assert latency["stages"]["prefill"]["p50"] > 0.0
     assert 0.0 < report["memory_mb"]["total"] < 3000.0
+    assert (report["decoder"], report["reference"]["decoder"]) == ("lossless", "ar")
+    ours, plain = report["decoders"]["lossless"], report["decoders"]["ar"]
+    assert (ours["episodes"], plain["episodes"], report["reference"]["shared_episodes"]) == (1, 1, 1)
+    assert plain["forward_passes_per_action"] == 7.0 > ours["forward_passes_per_action"] >= 1.0
+    assert report["reference"]["speed_up"] > 1.0
+    assert "forward passes per action" in done.stdout and "as fast as ar" in done.stdout.replace("\n", " ")
     assert "put the bowl on the plate" in done.stdout and "camera_to_action" in done.stdout
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
     (video,) = (tmp_path / "videos").glob("*.mp4")
@@ -39,6 +45,12 @@ def test_a_graph_that_cannot_come_up_is_told_with_the_log_and_status_2(tmp_path:
     assert done.returncode == 2
     assert "launch.log" in done.stdout.replace("\n", "")
     assert "lacks" in (tmp_path / "launch.log").read_text()
+
+
+def test_a_decoder_that_is_none_is_told_with_the_legal_ones(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--decoder", "magic")
+    assert done.returncode == 2
+    assert "lossless" in done.stderr and "legal" in done.stderr
 
 
 def test_tasks_that_are_no_numbers_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from vla_sd_ros.actions.bins import ActionBins
 from vla_sd_ros.decoding.autoregressive import AutoregressiveDecoder
 from vla_sd_ros.decoding.interface import DecodedAction
 from vla_sd_ros.policy.checkpoint import load_policy
@@ -116,6 +117,27 @@ def test_the_shipped_configuration_is_valid_and_can_be_overridden() -> None:
     assert (config.cloning.max_minutes, config.seed, config.cloning.batch_size) == (3, 5, 32)
     with pytest.raises(ValueError, match="lerning_rate"):
         load_training_config(CONFIG_FILE, {"cloning.lerning_rate": 1})
+
+
+def test_the_consistency_stage_sees_disturbed_tokens_and_the_others_do_not(
+    tiny_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    whole = behaviour_cloning.disturb_tokens
+
+    def noting(ids: np.ndarray, bins: ActionBins, rng: np.random.Generator, deviation_bins: float) -> np.ndarray:
+        asked.append(deviation_bins)
+        return whole(ids, bins, rng, deviation_bins)
+
+    monkeypatch.setattr(behaviour_cloning, "disturb_tokens", noting)
+    train_policy(tiny_config, show_progress=False)
+    assert asked == []
+    stage = tiny_config.cloning.model_copy(update={"epochs": 1.0})
+    further = tiny_config.model_copy(update={"consistency": stage, "out": tiny_config.out / "further"})
+    train_policy(further, show_progress=False)
+    assert set(asked) == {further.draft_noise_bins}
+    steps = json.loads((further.out / "recipe.json").read_text())["steps"]
+    assert len(asked) == steps["consistency"]
 
 
 def test_refining_begins_where_cloning_ended(tiny_config: TrainingConfig, tmp_path: Path) -> None:

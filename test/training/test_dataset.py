@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from vla_sd_ros.actions.bins import ActionBins
 from vla_sd_ros.actions.statistics import load_statistics
-from vla_sd_ros.training.dataset import action_ids, action_statistics, augment, load_frames, make_batch
+from vla_sd_ros.training.dataset import (
+    action_ids,
+    action_statistics,
+    augment,
+    disturb_tokens,
+    load_frames,
+    make_batch,
+)
 from vla_sd_ros.training.demonstrations import find_demonstrations, load_demonstration
 
 BINS = ActionBins(400)
@@ -88,3 +95,19 @@ def test_statistics_of_a_wrong_key_are_refused(demonstrations: Path) -> None:
     _, table = load_frames(find_demonstrations(demonstrations), BINS, "demo", 0.2)
     with pytest.raises(ValueError, match="demo"):
         load_statistics(table, "other")
+
+
+@given(st.integers(0, 2**20), st.floats(0, 60))
+def test_disturbed_tokens_stay_legal_and_keep_the_gripper(seed: int, deviation_bins: float) -> None:
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(BINS.first_id, BINS.vocab_size, (16, 7))
+    disturbed = disturb_tokens(ids, BINS, rng, deviation_bins)
+    assert ((disturbed >= BINS.first_id) & (disturbed < BINS.vocab_size)).all()
+    np.testing.assert_array_equal(disturbed[:, 6], ids[:, 6])
+
+
+def test_tokens_are_disturbed_by_as_much_as_is_asked_for() -> None:
+    ids = np.full((4000, 7), BINS.first_id + 128)
+    np.testing.assert_array_equal(disturb_tokens(ids, BINS, np.random.default_rng(0), 0.0), ids)
+    spread = (disturb_tokens(ids, BINS, np.random.default_rng(0), 16.0) - ids)[:, :6].std()
+    assert 0.8 * 16 / np.sqrt(3) < spread < 1.2 * 16 / np.sqrt(3), "a deviation between 0 and 16 for every row"

@@ -19,7 +19,7 @@ from vla_sd_ros.retrieval.index import load_index
 from vla_sd_ros.retrieval.keys import key_from_features
 from vla_sd_ros.training.dataset import action_ids
 from vla_sd_ros.training.demonstrations import Demonstration, find_demonstrations, load_demonstration
-from vla_sd_ros.training.index_building import block_widths, build_index, choose_episodes, frames_of, greedy_tokens
+from vla_sd_ros.training.index_building import block_widths, build_index, choose_episodes, frames_of
 from vla_sd_ros.types import Observation
 
 PLATE = "put the bowl on the plate"
@@ -28,22 +28,6 @@ PLATE = "put the bowl on the plate"
 @pytest.fixture
 def policy() -> LoadedPolicy:
     return random_policy(tiny_policy.tiny_config())
-
-
-def test_the_tokens_are_those_of_greedy_decoding(
-    policy: LoadedPolicy, make_demonstration: Callable[..., Demonstration]
-) -> None:
-    demonstration = make_demonstration(steps=12)
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, demonstration.images.shape, dtype=np.uint8)
-    decoder = AutoregressiveDecoder(policy)
-    expected = [decoder.decode(Observation({"camera": image}, PLATE, 0)).tokens for image in images]
-    first = policy.bins.first_id
-    for guess in (np.full((12, 7), first), rng.integers(first, first + 256, (12, 7)), np.stack(expected)):
-        before = guess.copy()
-        _, tokens = greedy_tokens(policy, images, PLATE, guess)
-        np.testing.assert_array_equal(tokens, expected)
-        np.testing.assert_array_equal(guess, before)
 
 
 def test_an_index_of_demonstrations_finds_their_frames_again(

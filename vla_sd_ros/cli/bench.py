@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vla_sd_ros.cli.paths import demo_policy, share, simulation_launch_file
+from vla_sd_ros.cli.paths import demo_policy, simulation_launch_file
+from vla_sd_ros.ros.share import decoder_presets
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed and success.")
 
@@ -49,7 +50,7 @@ def run(
     try:
         plan = BenchPlan(
             policy=folder,
-            decoders=tuple(choose_decoder(name, share() / "config" / "decoders", folder) for name in names),
+            decoders=tuple(choose_decoder(name, decoder_presets(), folder) for name in names),
             tasks=tuple((suite, int(task)) for task in _listed(tasks)),
             initial_states=tuple(range(first_state, min(50, first_state + episodes))),
             shadow=shadow,

@@ -19,35 +19,39 @@ def calibrate(
     policy_tokens: Annotated[
         bool, typer.Option(help="Run the policy on held-out episodes; else the demonstrated actions stand for its own.")
     ] = True,
+    gates: Annotated[bool, typer.Option(help="Calibrate what needs the index, too: verify-skip and the gate.")] = True,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16: as the policy will run.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
-    """Calibrates the fused metric, the Kalman filters and the kinematic variability of a policy."""
+    """Calibrates the fused metric, the Kalman filters and the kinematic variability of a policy, and its gates."""
     import torch
 
-    from vla_sd_ros.kinematics.calibration import (
-        CALIBRATION_FILE,
-        InvalidCalibration,
-        load_calibration,
-        save_calibration,
-    )
+    from vla_sd_ros.decoding.assets import INDEX_FOLDER
+    from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, save_calibration
     from vla_sd_ros.policy.checkpoint import load_policy
     from vla_sd_ros.policy.precision import choose_dtype
+    from vla_sd_ros.retrieval.index import load_index
     from vla_sd_ros.training.calibration import calibrate as make_calibration
     from vla_sd_ros.training.demonstrations import find_demonstrations
+    from vla_sd_ros.training.gate_calibration import calibrate_gates
 
     torch.set_num_threads(threads)
     folder = policy or demo_policy()
     path = out or folder / CALIBRATION_FILE
     loaded = load_policy(folder, choose_dtype(dtype, device), device=device)
-    calibration = make_calibration(loaded, find_demonstrations(demonstrations), policy_tokens)
-    try:
-        before = load_calibration(path, loaded.fingerprint)
-        # What other commands calibrated for this checkpoint stays.
-        calibration = calibration.model_copy(update={"skip": before.skip, "acceptance": before.acceptance})
-    except (FileNotFoundError, InvalidCalibration):
-        pass
+    paths = find_demonstrations(demonstrations)
+    calibration = make_calibration(loaded, paths, policy_tokens)
+    if gates:
+        index = load_index(folder / INDEX_FOLDER, loaded.fingerprint)
+        judged = calibrate_gates(loaded, index, paths)
+        calibration = calibration.model_copy(
+            update={"skip": judged.skip.to_json(), "acceptance": judged.acceptance.to_json()}
+        )
+        typer.echo(
+            f"acceptance gate: area under the curve {judged.area_under_curve:.2f} on other episodes; verify-skip by "
+            f"similarity: precision {judged.skip.precision:.2f} at coverage {judged.skip.coverage:.2f}"
+        )
     save_calibration(path, calibration)
     for metric in calibration.metrics:
         typer.echo(f"F, {metric.form} over {metric.window:2d} positions: median {metric.threshold(0.5):.3f}")

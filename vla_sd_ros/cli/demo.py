@@ -16,7 +16,8 @@ from vla_sd_ros.bench.closed_loop import ClosedLoopPlan, run_closed_loop
 from vla_sd_ros.bench.closed_loop_report import report_of
 from vla_sd_ros.bench.latency_plot import plot_latency
 from vla_sd_ros.cli.paths import demo_policy, simulation_launch_file
-from vla_sd_ros.ros.share import DEFAULT_DECODER
+from vla_sd_ros.decoding.presets import load_decoder_config
+from vla_sd_ros.ros.share import DEFAULT_DECODER, decoder_presets
 from vla_sd_ros.sim.client import EpisodeRecord, GraphError
 
 REQUIRED_SUCCESS_RATE = 0.8
@@ -49,6 +50,10 @@ def demo(
         task_ids = [int(task) for task in tasks.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--tasks {tasks!r}; legal: indices such as 8,1,4") from None
+    try:
+        load_decoder_config(decoder, decoder_presets())
+    except ValueError as error:
+        raise typer.BadParameter(f"--decoder: {error}") from error
     compared = compare is not Compared.none and decoder != compare.value
     plan = ClosedLoopPlan(
         suite=suite,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vla_sd_ros.cli.paths import demo_policy, share
+from vla_sd_ros.cli.paths import demo_policy
+from vla_sd_ros.ros.share import decoder_presets
 
 
 def evaluate(
@@ -29,7 +30,7 @@ def evaluate(
     folder = (policy or demo_policy()).resolve()
     plan = BenchPlan(
         policy=folder,
-        decoders=(choose_decoder(decoder, share() / "config" / "decoders", folder),),
+        decoders=(choose_decoder(decoder, decoder_presets(), folder),),
         tasks=tuple((task.suite, task.task_id) for task in parse_tasks(tasks)),
         initial_states=tuple(range(episodes)),
         setting=EpisodeSetting(dtype=dtype),

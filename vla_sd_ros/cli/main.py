@@ -1,4 +1,4 @@
-"""``vla-sd``: check the machine, run the demonstration, evaluate, train, measure."""
+"""``vla-sd``: check the machine, run the demonstration, evaluate, train, index, calibrate, measure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from vla_sd_ros.cli import bench, demo, doctor, evaluate, train
+from vla_sd_ros.cli import bench, calibrate, demo, doctor, evaluate, index, train, train_drafter
 
 app = typer.Typer(
     name="vla-sd",
@@ -20,7 +20,10 @@ app = typer.Typer(
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
+train.app.command("drafter")(train_drafter.drafter)
 app.add_typer(train.app, name="train")
+app.add_typer(index.app, name="index")
 app.add_typer(bench.app, name="bench")
 
 

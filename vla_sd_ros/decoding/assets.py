@@ -20,6 +20,7 @@ from vla_sd_ros.drafting.learned import LearnedDrafter
 from vla_sd_ros.drafting.learned_checkpoint import load_drafter
 from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, Calibration, load_calibration
 from vla_sd_ros.kinematics.fused_metric import FusedMetric
+from vla_sd_ros.kinematics.kalman import KalmanModel
 from vla_sd_ros.kinematics.variability import AuthorsSchedule, VariabilityThreshold
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.acceptance_model import AcceptanceModel, acceptance_features
@@ -59,21 +60,21 @@ class DerivedAssets:
         """The learned drafter; raises :class:`~vla_sd_ros.drafting.learned_checkpoint.DrafterError`."""
         return load_drafter(self._beside(DRAFTER_FOLDER), self._policy)
 
-    @cached_property
-    def kalman(self) -> KalmanDrafter:
-        """Drafts by constant velocity of the action, with the noise of the demonstrations."""
-        return KalmanDrafter(self.calibration.kalman["constant_velocity"].action_filter("constant_velocity"))
+    def kalman(self, model: KalmanModel) -> KalmanDrafter:
+        """Drafts by a Kalman filter with the noise of the demonstrations."""
+        return KalmanDrafter(self.calibration.kalman[model].action_filter(model))
 
     def search(self, location: str) -> Search:
         """A search in the index: a folder, a URL, or, where it is empty, ``index`` beside the checkpoint."""
-        place: str | Path = location if location and is_milvus(location) else Path(location or self._beside("index"))
+        place = location if is_milvus(location) else Path(location or self._beside(INDEX_FOLDER))
         index = load_index(place, self._policy.fingerprint)
-        widths = (self._policy.config.dinov2.width, self._policy.config.siglip.width)
+        metadata = index.metadata
 
         def search(
             instruction: str, features: npt.NDArray[np.float32], position: npt.NDArray[np.float64] | None, k: int
         ) -> Sequence[Neighbour]:
-            return index.search(instruction, key_from_features(features, widths), k)
+            key = key_from_features(features, metadata.block_widths, position if metadata.with_position else None)
+            return index.search(instruction, key, k)
 
         return search
 
@@ -87,8 +88,14 @@ class DerivedAssets:
         return VariabilityThreshold(rule.min_bins, rule.max_bins, reference=reference)
 
     def fused_metric_gate(self, gate: GateConfig) -> FusedMetricGate:
-        """HeiSD's boundary, by default at the median of the demonstrations."""
+        """HeiSD's boundary, by default at the median of the demonstrations.
+
+        Raises:
+            ValueError: no threshold is named, and the calibrated one holds for another weight.
+        """
         calibrated = self.calibration.metric(gate.form, gate.window)
+        if gate.threshold is None and gate.alpha != calibrated.alpha:
+            raise ValueError(f"alpha: {gate.alpha} has no calibrated threshold; legal: {calibrated.alpha}, or name one")
         metric = FusedMetric(gate.form, gate.window, gate.alpha, ranges=calibrated.ranges)
         return FusedMetricGate(metric, calibrated.threshold() if gate.threshold is None else gate.threshold)
 

@@ -135,15 +135,16 @@ class _Builder:
         if name == "constant_velocity":
             return ConstantVelocityDrafter()
         if name == "kalman":
-            return self._assets.kalman
+            return self._assets.kalman("constant_velocity")
+        if name == "kalman_random_walk":
+            return self._assets.kalman("random_walk")
         if name == "kalman_authors":
             return AuthorsKalmanDrafter()
         return RetrievalDrafter(step.cross_combine)
 
     def _tail(self, step: StepConfig) -> Callable[[DraftContext], Ids | None]:
-        authors = "kalman_authors" in step.drafts
-        drafter: Drafter = AuthorsKalmanDrafter() if authors else self._assets.kalman
-        return partial(_steady_gripper_tail, drafter)
+        name = next((name for name in step.drafts if name.startswith("kalman")), "kalman")
+        return partial(_steady_gripper_tail, self._drafter(name, step))
 
 
 def _steady_gripper_tail(drafter: Drafter, context: DraftContext) -> Ids | None:

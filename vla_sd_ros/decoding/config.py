@@ -70,7 +70,7 @@ class VariabilityConfig(_Checked):
 Rule = Annotated[
     StrictConfig | TokenRadiusConfig | SequenceConfig | PhysicalConfig | VariabilityConfig, Field(discriminator="kind")
 ]
-DraftSource = Literal["hold_last", "constant_velocity", "kalman", "kalman_authors", "retrieval"]
+DraftSource = Literal["hold_last", "constant_velocity", "kalman", "kalman_random_walk", "kalman_authors", "retrieval"]
 
 
 class JacobiConfig(_Checked):

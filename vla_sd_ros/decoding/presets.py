@@ -37,9 +37,10 @@ def load_decoder_config(name: str, folder: Path) -> DecoderConfig:
     path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
     if not path.is_file():
         raise UnknownDecoder(f"decoder: {name!r} is unknown; legal: {preset_names(folder)}, or a YAML file")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
-        return DecoderConfig.model_validate(content)
+        return DecoderConfig.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise InvalidDecoderConfig(f"{path.name}: {error}") from error
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'])) or 'the file'} = {fault['input']!r}: {fault['msg']}"

@@ -140,17 +140,18 @@ def radii_and_lengths(
         trajectories: positions, float [T, 3] each, m, base frame, one per control period.
         form: which R.
         window: positions in a window.
-        stride: control periods from one window to the next.
+        stride: every which window is taken.
 
     Raises:
         ValueError: as ``calibrate_ranges``.
     """
     radius = _radius_of(form)
+    # Counted through all trajectories: from the start of each, every stride would meet the same phases of a task.
     windows = [
         points[start : start + window]
         for points in map(checked_positions, trajectories)
-        for start in range(0, len(points) - window + 1, stride)
-    ]
+        for start in range(len(points) - window + 1)
+    ][::stride]
     if window < MIN_POSITIONS or not windows:
         raise ValueError(f"window: {window}; legal: {MIN_POSITIONS} to the length of the longest trajectory")
     return np.array([radius(points) for points in windows]), np.array([path_length(points) for points in windows])

@@ -126,7 +126,7 @@ def save_index(
         if frames.keys.shape[1] != projection.matrix.shape[1]:
             raise ValueError(f"keys of {name!r}: width {frames.keys.shape[1]}; legal: {projection.matrix.shape[1]}")
     if is_milvus(location):
-        from vla_sd_ros.retrieval.milvus_store import write_milvus
+        from vla_sd_ros.retrieval.milvus_writing import write_milvus
 
         write_milvus(str(location), metadata, projection, named)
     else:

@@ -15,7 +15,7 @@ class Neighbour:
     """A frame of a demonstration that looks like the present one.
 
     Attributes:
-        similarity: cosine of the keys, -1 to 1.
+        similarity: 1 - d^2 / 2 of the keys' distance d: their cosine, where both are of unit length; at most 1.
         tokens: the policy's own greedy tokens at that frame, int64 [7]: a draft in the policy's own convention.
         next_tokens: the policy's own greedy tokens of the frames after it, int64 [L, 7]; the last action repeated
             past the episode's end.

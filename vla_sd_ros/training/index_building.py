@@ -6,17 +6,14 @@ draft is accepted where it equals the policy's choice, and the two differ (see `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from tqdm import tqdm
 
-from vla_sd_ros.actions.bins import N_DOF, Ids
-from vla_sd_ros.policy.image import pixel_values
+from vla_sd_ros.actions.bins import N_DOF
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.faiss_store import FaissStore
 from vla_sd_ros.retrieval.frames import DemonstrationFrames, join_frames, steps_to_change
@@ -27,6 +24,7 @@ from vla_sd_ros.retrieval.projection import fit_projection
 from vla_sd_ros.retrieval.stores import IndexMetadata
 from vla_sd_ros.training.dataset import action_ids
 from vla_sd_ros.training.demonstrations import Demonstration, load_demonstration
+from vla_sd_ros.training.teacher import greedy_batches
 
 GRIPPER_THRESHOLD = 0.5
 _POSITION = slice(9, 12)  # of ``Demonstration.proprio``
@@ -109,19 +107,16 @@ def frames_of(policy: LoadedPolicy, demonstration: Demonstration, number: int, b
     """Keys, tokens and payload of one episode's frames."""
     expert = action_ids(demonstration.actions, policy.statistics, policy.bins)
     positions = demonstration.proprio[:, _POSITION].astype(np.float32)
-    keys: list[npt.NDArray[np.float32]] = []
-    tokens: list[Ids] = []
-    for rows in _batches(len(demonstration), batch_size):
-        features, greedy = greedy_tokens(policy, demonstration.images[rows], demonstration.instruction, expert[rows])
-        keys.extend(
-            key_from_features(frame, block_widths(policy), position)
-            for frame, position in zip(features, positions[rows], strict=True)
-        )
-        tokens.append(greedy)
+    keys = np.zeros((len(demonstration), visual_width(block_widths(policy)) + POSITION_WIDTH), dtype=np.float16)
+    tokens = np.zeros((len(demonstration), N_DOF), dtype=np.int64)
+    for batch in greedy_batches(policy, demonstration.images, demonstration.instruction, batch_size):
+        tokens[batch.rows] = batch.tokens
+        for row, features in zip(batch.rows, batch.features.float().cpu().numpy(), strict=True):
+            keys[row] = key_from_features(features, block_widths(policy), positions[row])
     gripper_open = demonstration.actions[:, N_DOF - 1] > GRIPPER_THRESHOLD
     return DemonstrationFrames(
-        keys=np.stack(keys).astype(np.float16),
-        tokens=np.concatenate(tokens),
+        keys=keys,
+        tokens=tokens,
         expert_tokens=expert,
         positions=positions,
         gripper_open=gripper_open,
@@ -129,46 +124,6 @@ def frames_of(policy: LoadedPolicy, demonstration: Demonstration, number: int, b
         episodes=np.full(len(demonstration), number, dtype=np.int64),
         steps=np.arange(len(demonstration), dtype=np.int64),
     )
-
-
-@torch.inference_mode()
-def greedy_tokens(
-    policy: LoadedPolicy, images: npt.NDArray[np.uint8], instruction: str, guess: Ids
-) -> tuple[npt.NDArray[np.float32], Ids]:
-    """The tokens greedy decoding gives for every frame, by Jacobi iteration (Santilli et al. 2023).
-
-    One pass scores all seven tokens behind a guess; its choices are the next guess. A token is right once those
-    before it are, so a guess that no pass changes is the greedy decode, and seven passes always suffice.
-
-    Args:
-        policy: asked.
-        images: uint8 [B, S, S, 3].
-        instruction: of all frames.
-        guess: int64 [B, 7]; a good one saves passes.
-
-    Returns:
-        Patch features, float32 [B, P, Dv], and token ids, int64 [B, 7].
-    """
-    model, first = policy.model, policy.config.first_action_id
-    pixels = pixel_values(images, policy.config).to(policy.device, policy.dtype)
-    features = model.patch_features(pixels)
-    prefix = model.join_prefix(features, policy.prepare_prompt(instruction).expand(len(images), -1))
-    tokens = torch.from_numpy(guess).clone().to(policy.device)
-    open_rows = torch.arange(len(images), device=policy.device)
-    for _ in range(N_DOF):
-        before = tokens[open_rows]
-        words = model.language_model.embed_tokens(before[:, : N_DOF - 1]).to(prefix.dtype)
-        hidden = model.language_model(torch.cat([prefix[open_rows], words], dim=1), outputs=N_DOF)
-        after = model.action_logits(hidden).argmax(-1) + first
-        tokens[open_rows] = after
-        open_rows = open_rows[(after != before).any(dim=1)]
-        if len(open_rows) == 0:
-            break
-    return features.float().cpu().numpy(), tokens.cpu().numpy().astype(np.int64)
-
-
-def _batches(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def _noise(path: Path) -> float:
