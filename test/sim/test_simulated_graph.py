@@ -87,6 +87,22 @@ def tokens_without_ros(policy_folder: Path, task_id: int, initial_state: int) ->
     return tokens
 
 
+def the_decoder_is_exchanged_between_episodes(client: SimulatorClient, tokens: list[tuple[int, ...]]) -> None:
+    assert client.run_episode("libero_goal", 1, 0, EPISODE_S).decoders == ["lossless"] * STEPS
+    client.choose_decoder("ar", READY_S)
+    plain = client.run_episode("libero_goal", 1, 0, EPISODE_S)
+    assert (plain.decoders, plain.forward_passes, plain.tokens) == (["ar"] * STEPS, [7] * STEPS, tokens)
+    client.choose_decoder("repeat", READY_S)
+    for _ in range(2):
+        repeated = client.run_episode("libero_goal", 1, 0, EPISODE_S)
+        assert repeated.skipped == [False, True, True] * (STEPS // 3)
+        assert [number == 0 for number in repeated.forward_passes] == repeated.skipped
+    with pytest.raises(GraphError, match="'magic' is unknown; legal"):
+        client.choose_decoder("magic", READY_S)
+    with pytest.raises(GraphError, match="'naive_sd' cannot be built.*'repeat' goes on"):
+        client.choose_decoder("naive_sd", READY_S)
+
+
 def reset_ends_an_episode_that_nobody_answers(client: SimulatorClient) -> None:
     probe = Probe()
     try:
@@ -126,6 +142,7 @@ def test_in_lockstep_every_observation_gets_one_command_and_the_same_state_gives
             client.run_episode("libero_goal", 1, 999, EPISODE_S)
         with pytest.raises(GraphError, match="libero_goal"):
             client.run_episode("libero_nonsense", 0, 0, EPISODE_S)
+        the_decoder_is_exchanged_between_episodes(client, first)
         reset_ends_an_episode_that_nobody_answers(client)
         assert graph.is_alive()
     assert sorted(video.name for video in videos.glob("*.mp4")) == [

@@ -15,6 +15,7 @@ from vla_sd_ros.training.dataset import (
     action_ids,
     action_statistics,
     augment,
+    coarsen_tokens,
     disturb_tokens,
     load_frames,
     make_batch,
@@ -111,3 +112,17 @@ def test_tokens_are_disturbed_by_as_much_as_is_asked_for() -> None:
     np.testing.assert_array_equal(disturb_tokens(ids, BINS, np.random.default_rng(0), 0.0), ids)
     spread = (disturb_tokens(ids, BINS, np.random.default_rng(0), 16.0) - ids)[:, :6].std()
     assert 0.8 * 16 / np.sqrt(3) < spread < 1.2 * 16 / np.sqrt(3), "a deviation between 0 and 16 for every row"
+
+
+@given(st.integers(0, 2**20), st.integers(1, 32))
+def test_coarser_labels_are_at_most_half_a_step_away_and_keep_rest_and_gripper(seed: int, grid_bins: int) -> None:
+    ids = np.random.default_rng(seed).integers(BINS.first_id, BINS.vocab_size, (16, 7))
+    ids[0, :6] = BINS.ids_from_normalised(0.0)
+    coarse = coarsen_tokens(ids, BINS, grid_bins)
+    moved = np.abs(BINS.bin_of(coarse) - BINS.bin_of(ids))
+    assert moved.max() <= grid_bins / 2
+    np.testing.assert_array_equal(coarse[0, :6], ids[0, :6])
+    np.testing.assert_array_equal(coarse[:, 6], ids[:, 6])
+    inner = (BINS.bin_of(coarse) > 0) & (BINS.bin_of(coarse) < 254)
+    inner[:, 6] = False
+    assert ((BINS.bin_of(coarse)[inner] - 127) % grid_bins == 0).all()

@@ -39,6 +39,8 @@ def report_of(plan: ClosedLoopPlan, result: ClosedLoopResult) -> dict[str, Any]:
             "camera_to_command": quantiles_ms(command),
             "above_decode": quantiles_ms(above_decode_ms(result.episodes)),
             "stages": {name: quantiles_ms(samples) for name, samples in stages.items()},
+            # Over all actions, also those that leave a stage out: these add up to the mean of the total.
+            "stage_means": {name: round(sum(samples) / len(stages["total"]), 3) for name, samples in stages.items()},
         },
         "memory_mb": result.memory_mb,
         "commit": commit_of(Path(__file__).parent),

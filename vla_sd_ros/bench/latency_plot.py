@@ -7,7 +7,7 @@ from typing import Any
 
 
 def plot_latency(report: dict[str, Any], path: Path) -> None:
-    """Draws the stages' medians on top of each other, the way in and out included, with p95 as a line.
+    """Draws the stages' means on top of each other, the way in and out included, with p50 and p95 as lines.
 
     Args:
         report: as ``closed_loop.report_of`` makes it.
@@ -19,7 +19,7 @@ def plot_latency(report: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     latency = report["latency_ms"]
-    stages = {name: figures["p50"] for name, figures in latency["stages"].items() if name != "total"}
+    stages = {name: mean_ms for name, mean_ms in latency["stage_means"].items() if name != "total"}
     decode_ms = latency["stages"]["total"]["p50"]
     transport_ms = latency["above_decode"].get("p50", max(0.0, latency["camera_to_action"]["p50"] - decode_ms))
     parts = {"ROS: image to decoder to action": transport_ms, **stages}
@@ -32,7 +32,7 @@ def plot_latency(report: dict[str, Any], path: Path) -> None:
         value = latency["camera_to_command"][quantile]
         axes.axvline(value, color="black", linestyle=style, label=f"camera to command {quantile} {value:.1f} ms")
     axes.set_yticks([])
-    axes.set_xlabel("ms, medians")
+    axes.set_xlabel("ms per action, means")
     axes.set_title(f"{report['policy']}, {report['decoder']}, {report['mode']}: from camera to action by stage")
     axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4)
     figure.savefig(path, dpi=120)

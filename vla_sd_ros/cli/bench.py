@@ -83,6 +83,19 @@ def decode(
     _write(out, result)
 
 
+@app.command("vectors")
+def vectors(
+    index: Annotated[Path | None, typer.Option(help="Index folder; the demo policy's by default.")] = None,
+    out: Out = None,
+) -> None:
+    """Vector searches on the keys of an index: latency at equal recall."""
+    from vla_sd_ros.bench.vector_search import compare_vector_searches
+
+    result = compare_vector_searches(index or demo_policy() / "index")
+    typer.echo(result["table"])
+    _write(out, result)
+
+
 @app.command("graph")
 def graph(
     policy: Annotated[Path | None, typer.Option(help="Checkpoint directory; the demo policy by default.")] = None,

@@ -100,9 +100,9 @@ def _summary(plan: ClosedLoopPlan, report: dict[str, Any]) -> str:
     if reference is None or reference["speed_up"] is None:
         return text
     return (
-        f"{plan.decoder} decodes [bold]{reference['speed_up']:.2f}x[/] as fast as {plan.reference}, in means over the "
-        f"{reference['shared_episodes']} episodes that both played ({plan.reference} plays one initial state per "
-        f"task); {text}"
+        f"{plan.decoder} decodes [bold]{reference['speed_up']:.2f}x[/] as fast as {plan.reference}: mean decode times "
+        f"of what both played, which is the first initial state of each task ({reference['shared_episodes']} of "
+        f"{len(report['episodes'])} episodes); {text}"
     )
 
 

@@ -3,8 +3,9 @@
 Stage ``vision`` trains the two towers alone with :class:`PoseHead`: it is cheap, and a policy that starts from it
 knows where things are. Stage ``cloning`` trains everything with the cross-entropy of the seven tokens over the 256
 action ids plus the pose loss. Prompts of different lengths share a batch; each action follows its own prompt.
-``refining`` does so again from there, and so does ``consistency``, with the tokens before each wanted one disturbed: a
-policy whose next token does not hang on the last bin of the one before confirms a draft in fewer passes.
+``refining`` does so again from there, and so does ``consistency``, with the tokens before each wanted one disturbed
+and the labels on a coarser grid of bins: a policy whose next token does not hang on the last bin of the one before, and
+whose tokens do not flicker between neighbouring bins, confirms a draft in fewer passes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from vla_sd_ros.training.dataset import (
     FrameDataset,
     Int64Array,
     augment,
+    coarsen_tokens,
     disturb_tokens,
     load_frames,
     make_batch,
@@ -132,30 +134,30 @@ class _Learner:
         return loss, {"pose": loss.item()}
 
     def _forward(
-        self, rows: Int64Array, rng: np.random.Generator | None, noise_bins: float = 0.0
+        self, rows: Int64Array, rng: np.random.Generator | None, noise_bins: float = 0.0, grid_bins: int = 1
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Logits [B, 7, 256], targets [B, 7] counted from the first action id, pose loss."""
         batch, pixels, poses = self._batch(rows, rng)
         lengths = torch.tensor([len(prompt) for prompt in batch.prompts])
         padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(p) for p in batch.prompts], batch_first=True)
-        ids = torch.from_numpy(batch.action_ids)
+        bins = ActionBins(self.model.config.vocabulary_size)
+        ids = torch.from_numpy(coarsen_tokens(batch.action_ids, bins, grid_bins))
         seen = ids
         if rng is not None and noise_bins > 0:
-            bins = ActionBins(self.model.config.vocabulary_size)
-            seen = torch.from_numpy(disturb_tokens(batch.action_ids, bins, rng, noise_bins))
+            seen = torch.from_numpy(disturb_tokens(ids.numpy(), bins, rng, noise_bins))
         with self._autocast():
             logits, features = self.model.training_logits(pixels, padded, seen, lengths)
             predicted = self.head(features)
         return logits.float(), ids - self.model.config.first_action_id, F.smooth_l1_loss(predicted.float(), poses)
 
     def consistency_loss(self, rows: Int64Array, rng: np.random.Generator | None) -> tuple[torch.Tensor, Metrics]:
-        """The cloning loss behind disturbed tokens."""
-        return self._cloning_loss(rows, rng, self.config.draft_noise_bins)
+        """The cloning loss behind disturbed tokens, of labels on the coarse grid."""
+        return self._cloning_loss(rows, rng, self.config.draft_noise_bins, self.config.label_grid_bins)
 
     def _cloning_loss(
-        self, rows: Int64Array, rng: np.random.Generator | None, noise_bins: float = 0.0
+        self, rows: Int64Array, rng: np.random.Generator | None, noise_bins: float = 0.0, grid_bins: int = 1
     ) -> tuple[torch.Tensor, Metrics]:
-        logits, targets, pose_loss = self._forward(rows, rng, noise_bins)
+        logits, targets, pose_loss = self._forward(rows, rng, noise_bins, grid_bins)
         per_token = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(-1, N_DOF)
         tokens = (per_token * self.dof_weights).mean()
         loss = tokens + self.config.pose_loss_weight * pose_loss

@@ -71,6 +71,7 @@ class TrainingConfig(_Checked):
     refining: StageConfig | None = Field(None, description="cloning again, from its end, with a rate of its own")
     consistency: StageConfig | None = Field(None, description="cloning again, on action tokens disturbed like a draft")
     draft_noise_bins: float = Field(16.0, ge=0, description="largest deviation of the disturbance in that stage")
+    label_grid_bins: int = Field(1, ge=1, le=32, description="in that stage labels lie on every so manieth bin")
     policy: dict[str, Any] = Field(default_factory=dict, description="fields of PolicyConfig other than its defaults")
 
 

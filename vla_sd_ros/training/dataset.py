@@ -176,6 +176,18 @@ def augment(
     return changed
 
 
+def coarsen_tokens(ids: Int64Array, bins: ActionBins, grid_bins: int) -> Int64Array:
+    """Action ids [B, 7] moved to the nearest of every ``grid_bins``-th bin, counted from the middle; not the gripper's.
+
+    A policy that is several bins off cannot use the bins between: they only make its tokens flicker from frame to
+    frame, which costs acceptance. The outermost bins stay reachable.
+    """
+    middle = N_BINS // 2 - 1
+    steps = np.rint((bins.bin_of(ids[:, : N_DOF - 1]) - middle) / grid_bins)
+    moved = np.clip(middle + grid_bins * steps.astype(np.int64), 0, N_BINS - 2)
+    return np.concatenate([bins.vocab_size - 1 - moved, ids[:, N_DOF - 1 :]], axis=1)
+
+
 def disturb_tokens(ids: Int64Array, bins: ActionBins, rng: np.random.Generator, deviation_bins: float) -> Int64Array:
     """Action ids [B, 7] as a draft would have them: near the truth, not equal to it.
 
