@@ -80,7 +80,7 @@ def test_the_learned_drafter_sees_one_state_for_every_known_token(policy: Loaded
     truth = greedy(policy, 4)
     seen: list[tuple[int, int]] = []
 
-    def draft(hidden: torch.Tensor, tokens: np.ndarray):  # noqa: ANN202
+    def draft(hidden: torch.Tensor, tokens: np.ndarray):
         seen.append((len(hidden), len(tokens)))
         predicted = policy.model.action_logits(hidden).argmax(-1).numpy() + policy.config.first_action_id
         np.testing.assert_array_equal(predicted, tokens)
@@ -140,7 +140,7 @@ def test_skipping_keeps_its_budget_and_repeats_the_last_action(policy: LoadedPol
             assert (action.counts.forward_passes, action.mode) == (0, "skip")
 
 
-def guarded(policy: LoadedPolicy, steps_to_change: int):  # noqa: ANN201
+def guarded(policy: LoadedPolicy, steps_to_change: int):
     truth = greedy(policy, 0)
     found = [neighbour(truth, steps_to_change)]
     confident = make_parts(policy, StepConfig(drafts=("hold_last",), skip=SkipConfig(max_in_a_row=4)))
@@ -152,9 +152,7 @@ def guarded(policy: LoadedPolicy, steps_to_change: int):  # noqa: ANN201
 
 def test_near_a_gripper_change_of_the_demonstration_nothing_is_skipped(policy: LoadedPolicy) -> None:
     near, far = guarded(policy, 3), guarded(policy, 100)
-    reports = [
-        [decoder.decode(observation(0), state_at(seed)).report for seed in range(6)] for decoder in (near, far)
-    ]
+    reports = [[decoder.decode(observation(0), state_at(seed)).report for seed in range(6)] for decoder in (near, far)]
     assert not any(report.skipped for report in reports[0])
     assert [report.near_contact for report in reports[0]] == [False] + [True] * 5
     assert any(report.skipped for report in reports[1])

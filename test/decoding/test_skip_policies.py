@@ -142,7 +142,13 @@ def test_similarity_without_a_calibration_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("before", "in_a_row", "taken"),
-    [((20.0, 20.0), 0, True), ((0.0, 0.0), 0, False), ((4.9, 4.9), 0, True), ((4.9, 4.9), 1, False), ((5.0,), 0, False)],
+    [
+        ((20.0, 20.0), 0, True),
+        ((0.0, 0.0), 0, False),
+        ((4.9, 4.9), 0, True),
+        ((4.9, 4.9), 1, False),
+        ((5.0,), 0, False),
+    ],
 )
 def test_ambiguity_skips_while_the_demonstrations_come_to_agree(
     before: tuple[float, ...], in_a_row: int, taken: bool
