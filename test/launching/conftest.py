@@ -26,7 +26,7 @@ def prefix(tmp_path: Path) -> Path:
     root = tmp_path / "prefix"
     programs, share = root / "lib" / "vla_sd_ros", root / "share" / "vla_sd_ros"
     index = root / "share" / "ament_index" / "resource_index" / "packages"
-    for folder in (programs, share / "config", share / "launch", index):
+    for folder in (programs, share / "config" / "decoders", share / "launch", index):
         folder.mkdir(parents=True)
     (index / "vla_sd_ros").touch()
     for name in EXECUTABLES:
@@ -34,6 +34,8 @@ def prefix(tmp_path: Path) -> Path:
         (programs / name).chmod(0o755)
     for name in ("sim.yaml", "robot.yaml"):
         (share / "config" / name).write_text("/**/camera_node:\n  ros__parameters:\n    views: [camera]\n")
+    for preset in (Path(__file__).parents[2] / "config" / "decoders").glob("*.yaml"):
+        (share / "config" / "decoders" / preset.name).touch()
     return root
 
 

@@ -105,10 +105,9 @@ def test_commands_have_a_rate_wherever_time_does_not_stand_still(environment: di
         assert (command.control_rate_hz == 0.0) == (name == "sim_lockstep")
 
 
-def test_the_choices_of_the_launch_arguments_are_those_of_the_nodes() -> None:
+def test_defaults_and_choices_of_the_launch_arguments_are_those_of_the_nodes() -> None:
     with stand_in_modules():
-        from vla_sd_ros.launching.graph import DECODERS, DEFAULT_DECODER
-    assert sorted(DECODERS) == preset_names(ROOT / "config" / "decoders")
+        from vla_sd_ros.launching.graph import DEFAULT_DECODER
     assert InferenceConfig.model_fields["decoder"].default == DEFAULT_DECODER
     assert typing.get_args(SimulatorConfig.model_fields["mode"].annotation) == ("lockstep", "realtime")
 
@@ -121,3 +120,13 @@ def test_a_decoder_of_ones_own_is_the_path_of_its_file(environment: dict[str, st
     with resolve(path, {"policy": "/policy", "decoder": str(own)}, environment=environment) as launch:
         (inference,) = (p for p in launch.processes if Path(p.argv[0]).name == "inference_node")
         assert parameters_of(inference, "inference_node")["decoder"] == str(own)
+
+
+def test_every_preset_is_a_decoder_to_launch_and_a_refusal_names_them_all(environment: dict[str, str]) -> None:
+    path = ROOT / "launch" / "robot.launch.py"
+    presets = preset_names(ROOT / "config" / "decoders")
+    for name in presets:
+        with resolve(path, {"policy": "/policy", "decoder": name}, environment=environment) as launch:
+            assert launch.processes
+    with pytest.raises(FileNotFoundError, match=f"'magic'; legal: {', '.join(presets)}"):
+        resolve(path, {"policy": "/policy", "decoder": "magic"}, environment=environment)

@@ -14,19 +14,6 @@ from launch_ros.parameter_descriptions import ParameterFile
 from launch_ros.substitutions import FindPackageShare
 
 PACKAGE = "vla_sd_ros"
-# The presets of config/decoders.
-DECODERS = (
-    "ar",
-    "heisd",
-    "heisd_authors",
-    "hybrid",
-    "kerv",
-    "kerv_authors",
-    "lossless",
-    "naive_sd",
-    "repeat",
-    "spec_vla",
-)
 DEFAULT_DECODER = "lossless"
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
@@ -56,7 +43,7 @@ def common_arguments(params: str) -> list[DeclareLaunchArgument]:
         DeclareLaunchArgument(
             "decoder",
             default_value=DEFAULT_DECODER,
-            description=f"How an observation becomes an action: {', '.join(DECODERS)}, or the path of a YAML file.",
+            description="How actions are decoded: a preset of config/decoders, or the path of a YAML file.",
         ),
         DeclareLaunchArgument(
             "composed",
@@ -86,12 +73,14 @@ def require_parameter_file() -> OpaqueFunction:
 
 
 def require_decoder() -> OpaqueFunction:
-    """Refuses a decoder that is neither a preset nor a YAML file; ``choices`` of an argument cannot name files."""
+    """Refuses a decoder that is neither a preset of the package nor a YAML file: ``choices`` could not name files."""
+    folder = PathJoinSubstitution([FindPackageShare(PACKAGE), "config", "decoders"])
 
     def check(context: Any) -> None:
         decoder = LaunchConfiguration("decoder").perform(context)
-        if decoder not in DECODERS and not (decoder.endswith((".yaml", ".yml")) and Path(decoder).is_file()):
-            raise FileNotFoundError(f"argument 'decoder': {decoder!r}; legal: {', '.join(DECODERS)}, or a YAML file")
+        presets = sorted(path.stem for path in Path(folder.perform(context)).glob("*.yaml"))
+        if decoder not in presets and not (decoder.endswith((".yaml", ".yml")) and Path(decoder).is_file()):
+            raise FileNotFoundError(f"argument 'decoder': {decoder!r}; legal: {', '.join(presets)}, or a YAML file")
 
     return OpaqueFunction(function=check)
 

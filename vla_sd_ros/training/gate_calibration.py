@@ -1,7 +1,7 @@
 """Calibrates what judges retrieved actions before the policy has run: verify-skip by similarity, the acceptance gate.
 
-Both are fitted on frames of episodes that the index does not hold: those gathered with disturbed actions, where the arm
-is beside the demonstrated way, as it is under a policy.
+Verify-skip is fitted on pairs of frames of clean episodes and of disturbed ones; the gate on frames of disturbed ones
+alone, which the index does not hold: the arm is beside the demonstrated way there, as it is under a policy.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ class _Frames:
     tokens: Ids
     features: npt.NDArray[np.float64]
     accepted: npt.NDArray[np.bool_]
+    disturbed: npt.NDArray[np.bool_]
 
 
 def calibrate_gates(
     policy: LoadedPolicy,
     index: DemonstrationIndex,
     demonstration_paths: Sequence[Path],
-    episodes_per_task: int = 4,
+    episodes_per_task: int = 2,
     progress: bool = True,
 ) -> GateCalibration:
     """Fits both.
@@ -76,24 +77,25 @@ def calibrate_gates(
     Args:
         policy: whose tokens decide whether a retrieved action is acceptable.
         index: of the same checkpoint.
-        demonstration_paths: episode files; of each task that the index knows the first disturbed ones are taken.
-        episodes_per_task: at most how many.
+        demonstration_paths: episode files, of tasks that the index knows and of others.
+        episodes_per_task: at most how many clean ones, and as many disturbed ones.
         progress: whether a bar is shown.
 
     Raises:
         ValueError: where no episode fits.
     """
-    chosen = list(_disturbed(index, demonstration_paths, episodes_per_task))
+    chosen = list(_chosen(index, demonstration_paths, episodes_per_task))
     if not chosen:
-        raise ValueError(f"no disturbed episodes of {list(index.instructions)} among {len(demonstration_paths)} files")
+        raise ValueError(f"no episodes of {list(index.instructions)} among {len(demonstration_paths)} files")
     found = [_frames_of(policy, index, each) for each in tqdm(chosen, desc="gates", disable=not progress)]
     lengths = [len(frames.tokens) for frames in found]
     episodes = np.repeat(np.arange(len(found)), lengths)
     names = sorted({each.instruction for each in chosen})
     tasks = np.repeat([names.index(each.instruction) for each in chosen], lengths)
-    features = np.concatenate([frames.features for frames in found])
-    accepted = np.concatenate([frames.accepted for frames in found])
-    second = episodes % 2 == 1
+    apart = np.concatenate([frames.disturbed for frames in found])
+    features = np.concatenate([frames.features for frames in found])[apart]
+    accepted = np.concatenate([frames.accepted for frames in found])[apart]
+    second = np.unique(episodes[apart], return_inverse=True)[1] % 2 == 1
     halved = fit_acceptance_model(features[~second], accepted[~second])
     return GateCalibration(
         skip=fit_skip_calibration(
@@ -111,16 +113,15 @@ def calibrate_gates(
     )
 
 
-def _disturbed(index: DemonstrationIndex, paths: Sequence[Path], per_task: int) -> list[Demonstration]:
-    taken: dict[Path, int] = {}
+def _chosen(index: DemonstrationIndex, paths: Sequence[Path], per_task: int) -> list[Demonstration]:
+    taken: dict[tuple[Path, bool], int] = {}
     chosen = []
     for path in paths:
-        if taken.get(path.parent, 0) >= per_task:
-            continue
         with np.load(path, allow_pickle=False) as data:
-            wanted = float(data["noise"]) > 0 and index.size(str(data["instruction"])) > 0
-        if wanted:
-            taken[path.parent] = taken.get(path.parent, 0) + 1
+            kind = path.parent, float(data["noise"]) > 0
+            wanted = index.size(str(data["instruction"])) > 0
+        if wanted and taken.get(kind, 0) < per_task:
+            taken[kind] = taken.get(kind, 0) + 1
             chosen.append(load_demonstration(path))
     return chosen
 
@@ -153,4 +154,5 @@ def _frames_of(policy: LoadedPolicy, index: DemonstrationIndex, demonstration: D
         tokens,
         np.stack(features),
         np.array(accepted, dtype=np.bool_),
+        np.full(count, demonstration.noise > 0),
     )
