@@ -10,7 +10,12 @@ import pytest
 import tiny_policy
 
 from vla_sd_ros.policy.random_policy import random_policy
-from vla_sd_ros.training.demonstrations import Demonstration, demonstration_path, find_demonstrations, save_demonstration
+from vla_sd_ros.training.demonstrations import (
+    Demonstration,
+    demonstration_path,
+    find_demonstrations,
+    save_demonstration,
+)
 from vla_sd_ros.training.gate_calibration import calibrate_gates
 from vla_sd_ros.training.index_building import build_index
 
