@@ -83,6 +83,31 @@ def decode(
     _write(out, result)
 
 
+@app.command("bookkeeping")
+def bookkeeping(
+    decoders: Annotated[str, typer.Option(help="Presets or YAML files, with commas between them.")] = (
+        "ar,lossless,hybrid,heisd,kerv,spec_vla"
+    ),
+    policy: Annotated[Path | None, typer.Option(help="Checkpoint directory; the demo policy by default.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    instruction: Annotated[str, typer.Option(help="One that the index knows.")] = "put the bowl on the plate",
+    out: Out = None,
+) -> None:
+    """Milliseconds per action that decoders take beside the model's forwards, one thread."""
+    import torch
+
+    from vla_sd_ros.bench.bookkeeping import format_bookkeeping, measure_bookkeeping
+    from vla_sd_ros.policy.checkpoint import load_policy
+    from vla_sd_ros.policy.precision import choose_dtype
+
+    torch.set_num_threads(1)
+    folder = (policy or demo_policy()).resolve()
+    loaded = load_policy(folder, choose_dtype(dtype, "cpu"))
+    rows = measure_bookkeeping(loaded, folder, _listed(decoders), decoder_presets(), instruction)
+    typer.echo(format_bookkeeping(rows))
+    _write(out, {"rows": rows})
+
+
 @app.command("vectors")
 def vectors(
     index: Annotated[Path | None, typer.Option(help="Index folder; the demo policy's by default.")] = None,

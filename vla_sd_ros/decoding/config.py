@@ -184,7 +184,7 @@ class GateConfig(_Checked):
 
 
 class GuardConfig(_Checked):
-    """Where no gate may be confident.
+    """Where no gate may be confident, and every step is decoded as the cautious ones are.
 
     Attributes:
         contact_steps: control periods around a change of the gripper, in the demonstrations and in the arm's own past.

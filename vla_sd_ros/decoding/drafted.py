@@ -105,8 +105,7 @@ class DraftedDecoder:
         near_contact = is_near_contact(parts.config.guard, memory)
         verdict = self._judge(memory, perception, near_contact, trouble)
         step = parts.confident if verdict.confident and parts.confident is not None else parts.cautious
-        may_skip = step.skip is not None and not near_contact and not trouble
-        tokens = step.skip.propose(memory, perception) if step.skip is not None and may_skip else None
+        tokens = None if step.skip is None or trouble else step.skip.propose(memory, perception)
         if tokens is None:
             outcome = self._decode(step, memory, perception, usable, watch)
             tokens = outcome.completion.result()
