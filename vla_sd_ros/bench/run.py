@@ -108,6 +108,12 @@ def _raise_failure(futures: list[Future[None]]) -> None:
             future.result()
 
 
+def _is_orphan() -> bool:
+    """Whether the process that waits for the episodes was killed."""
+    parent = multiprocessing.parent_process()
+    return parent is not None and not parent.is_alive()
+
+
 class Stopped(Exception):
     """The comparison was given up while a worker played."""
 
@@ -125,7 +131,7 @@ def _adopt(ended: Any, stop: Any) -> None:
 def _play_piece(plan: BenchPlan, fingerprint: str, piece: Piece) -> None:
     def on_end(episode: PlayedEpisode) -> None:
         _ended.put(episode.to_line())
-        if _stop.is_set():
+        if _stop.is_set() or _is_orphan():
             raise Stopped
 
     play_piece(plan, fingerprint, piece, on_end)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from vla_sd_ros.actions.bins import Ids
 from vla_sd_ros.decoding.config import DecoderConfig, StepConfig
@@ -14,23 +13,7 @@ from vla_sd_ros.decoding.perception import Search
 from vla_sd_ros.decoding.skip import SkipPolicy
 from vla_sd_ros.decoding.speculative import SpeculativeCompletion
 from vla_sd_ros.drafting.context import DraftContext, Drafter
-
-
-class Threshold(Protocol):
-    """A radius of acceptance that follows the episode."""
-
-    @property
-    def radius_bins(self) -> int:
-        """The radius in force."""
-        ...
-
-    def update(self, deviations: Sequence[float]) -> None:
-        """Takes the deviations of an action's accepted tokens, normalised."""
-        ...
-
-    def reset(self) -> None:
-        """Begins an episode."""
-        ...
+from vla_sd_ros.kinematics.variability import AcceptanceRadius
 
 
 @dataclass(frozen=True)
@@ -52,7 +35,7 @@ class StepParts:
     jacobi: JacobiCompletion | None
     speculative: Callable[[], SpeculativeCompletion] | None
     skip: SkipPolicy | None
-    threshold: Threshold | None
+    threshold: AcceptanceRadius | None
     tail: Callable[[DraftContext], Ids | None] | None
 
 
