@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vla_sd_ros.decoding.config import GateConfig, Rule
 from vla_sd_ros.decoding.gate import AcceptanceGate, FusedMetricGate
 from vla_sd_ros.decoding.memory import EpisodeMemory
+from vla_sd_ros.decoding.parts import Threshold
 from vla_sd_ros.decoding.perception import Perception, Search
 from vla_sd_ros.drafting.kalman_draft import KalmanDrafter
 from vla_sd_ros.drafting.learned import LearnedDrafter
@@ -20,7 +21,7 @@ from vla_sd_ros.drafting.learned_checkpoint import load_drafter
 from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, Calibration, load_calibration
 from vla_sd_ros.kinematics.fused_metric import FusedMetric
 from vla_sd_ros.kinematics.kalman import KalmanModel
-from vla_sd_ros.kinematics.variability import AcceptanceRadius, AuthorsSchedule, VariabilityThreshold
+from vla_sd_ros.kinematics.variability import AuthorsSchedule, VariabilityThreshold
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.acceptance_model import AcceptanceModel, acceptance_features
 from vla_sd_ros.retrieval.index import is_milvus, load_index
@@ -77,7 +78,7 @@ class DerivedAssets:
 
         return search
 
-    def threshold(self, rule: Rule) -> AcceptanceRadius | None:
+    def threshold(self, rule: Rule) -> Threshold | None:
         """The radius that follows the episode, for the rule that has one."""
         if rule.kind != "variability":
             return None

@@ -15,7 +15,7 @@ from vla_sd_ros.decoding.drafted import DraftedDecoder
 from vla_sd_ros.decoding.gate import Gate, always
 from vla_sd_ros.decoding.interface import Decoder
 from vla_sd_ros.decoding.jacobi import JacobiCompletion
-from vla_sd_ros.decoding.parts import DecoderParts, StepParts
+from vla_sd_ros.decoding.parts import DecoderParts, StepParts, Threshold
 from vla_sd_ros.decoding.skip import SkipPolicy
 from vla_sd_ros.decoding.speculative import LearnedDraft, SpeculativeCompletion
 from vla_sd_ros.drafting.constant_velocity import ConstantVelocityDrafter
@@ -24,7 +24,6 @@ from vla_sd_ros.drafting.hold_last import HoldLastDrafter
 from vla_sd_ros.drafting.kalman_draft import AuthorsKalmanDrafter
 from vla_sd_ros.drafting.learned_config import LearnedDraftConfig
 from vla_sd_ros.drafting.retrieved import RetrievalDrafter
-from vla_sd_ros.kinematics.variability import AcceptanceRadius
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.verification.acceptance import (
     GRIPPER,
@@ -105,13 +104,13 @@ class _Builder:
         return StepParts(step, drafters, jacobi, speculative, skip, threshold, tail)
 
     def _speculative(
-        self, settings: SpeculativeConfig, threshold: AcceptanceRadius | None, learned: LearnedDraft | None
+        self, settings: SpeculativeConfig, threshold: Threshold | None, learned: LearnedDraft | None
     ) -> SpeculativeCompletion:
         rule = self._rule(settings.rule, threshold)
         learned_rule = rule if settings.learned_rule is None else self._rule(settings.learned_rule, threshold)
         return SpeculativeCompletion(self._policy.model, self._policy.bins, rule, learned_rule, learned)
 
-    def _rule(self, rule: Rule, threshold: AcceptanceRadius | None) -> AcceptanceRule:
+    def _rule(self, rule: Rule, threshold: Threshold | None) -> AcceptanceRule:
         bins = self._policy.bins
         if rule.kind == "token_radius":
             return TokenRadius(rule.radius_bins, bins)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from vla_sd_ros.actions.bins import Ids
 from vla_sd_ros.decoding.config import DecoderConfig, StepConfig
@@ -13,7 +14,23 @@ from vla_sd_ros.decoding.perception import Search
 from vla_sd_ros.decoding.skip import SkipPolicy
 from vla_sd_ros.decoding.speculative import SpeculativeCompletion
 from vla_sd_ros.drafting.context import DraftContext, Drafter
-from vla_sd_ros.kinematics.variability import AcceptanceRadius
+
+
+class Threshold(Protocol):
+    """A radius of acceptance that follows the episode."""
+
+    @property
+    def radius_bins(self) -> int:
+        """The radius in force."""
+        ...
+
+    def update(self, deviations: Sequence[float]) -> None:
+        """Takes the deviations of an action's accepted tokens, normalised."""
+        ...
+
+    def reset(self) -> None:
+        """Begins an episode."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +52,7 @@ class StepParts:
     jacobi: JacobiCompletion | None
     speculative: Callable[[], SpeculativeCompletion] | None
     skip: SkipPolicy | None
-    threshold: AcceptanceRadius | None
+    threshold: Threshold | None
     tail: Callable[[DraftContext], Ids | None] | None
 
 
