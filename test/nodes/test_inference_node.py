@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_policy
+from derived_assets import write_policy_with_assets
 from message_makers import kinematic_state, observation
 from node_process import NodeProcess
 from probe import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, PATIENCE_S, Probe
@@ -283,6 +284,20 @@ def test_the_decoder_may_be_chosen_while_it_works(thinker: Thinker, tmp_path: Pa
     own.write_text("kind: drafted\ncautious: {drafts: [hold_last], completion: {kind: jacobi}}\n")
     assert thinker.decode_by(str(own)).tokens.tolist() == tokens
     assert thinker.probe.get_parameter(NODE, "decoder") == str(own)
+
+
+def test_every_preset_answers_observations_and_says_how(thinker: Thinker, tmp_path: Path) -> None:
+    made = write_policy_with_assets(tmp_path, INSTRUCTION)
+    for path in made.iterdir():
+        target = thinker.folder / path.name
+        if not target.exists():
+            shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+    for name in preset_names(decoder_presets()):
+        action = thinker.decode_by(name)
+        assert action.mode != ""
+        assert len(action.stats.sources) == len(action.stats.deviation_bins) == 7
+        assert action.stats.forward_passes > 0 or action.stats.skipped
+        assert action.stats.degraded == ""
 
 
 def test_a_file_that_describes_no_decoder_is_refused_with_key_and_value(thinker: Thinker, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ STEPS = 30
 SKIP = SkipCalibration(0.0, 1.0, 0.0, 1.0, 0.0, (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), 1.0, 1.0)
 
 
-def write_demonstrations(folder: Path, episodes: int = 3) -> list[Path]:
+def write_demonstrations(folder: Path, instruction: str, episodes: int = 3) -> list[Path]:
     """Episodes of one task in which the hand moves along an arc and the images are noise."""
     paths = []
     for seed in range(episodes):
@@ -45,7 +45,7 @@ def write_demonstrations(folder: Path, episodes: int = 3) -> list[Path]:
             proprio=proprio,
             suite="libero_goal",
             task_id=8,
-            instruction=INSTRUCTION,
+            instruction=instruction,
             seed=seed,
             noise=0.0,
         )
@@ -54,11 +54,11 @@ def write_demonstrations(folder: Path, episodes: int = 3) -> list[Path]:
     return paths
 
 
-def write_policy_with_assets(folder: Path) -> Path:
+def write_policy_with_assets(folder: Path, instruction: str = INSTRUCTION) -> Path:
     """Writes all of it; the drafter is untrained."""
     policy_folder = write_policy(folder / "policy")
     policy = load_policy(policy_folder)
-    paths = write_demonstrations(folder / "demonstrations")
+    paths = write_demonstrations(folder / "demonstrations", instruction)
     build_index(policy, paths, 3, location=policy_folder / INDEX_FOLDER, progress=False)
     features = np.random.default_rng(0).normal(size=(20, 5))
     model = fit_acceptance_model(features, features[:, 0] > 0)
