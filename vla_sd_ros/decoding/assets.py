@@ -91,13 +91,14 @@ class DerivedAssets:
         """HeiSD's boundary, by default at the median of the demonstrations.
 
         Raises:
-            ValueError: no threshold is named, and the calibrated one holds for another weight.
+            ValueError: no threshold is named, and the calibrated ones hold for another weight.
+            KeyError: the form, the window or the quantile was not calibrated.
         """
         calibrated = self.calibration.metric(gate.form, gate.window)
         if gate.threshold is None and gate.alpha != calibrated.alpha:
             raise ValueError(f"alpha: {gate.alpha} has no calibrated threshold; legal: {calibrated.alpha}, or name one")
         metric = FusedMetric(gate.form, gate.window, gate.alpha, ranges=calibrated.ranges)
-        return FusedMetricGate(metric, calibrated.threshold() if gate.threshold is None else gate.threshold)
+        return FusedMetricGate(metric, calibrated.threshold(gate.quantile) if gate.threshold is None else gate.threshold)
 
     def acceptance_gate(self, threshold: float | None) -> AcceptanceGate:
         """The calibrated gate.

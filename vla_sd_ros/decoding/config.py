@@ -173,6 +173,8 @@ class GateConfig(_Checked):
         form: of the fused metric.
         window: positions that it looks at.
         alpha: weight of its radius.
+        quantile: of the metric over the demonstrations, which is the threshold where no other is named: the share of
+            demonstrated steps that is cautious.
         threshold: None: as calibrated.
     """
 
@@ -180,6 +182,7 @@ class GateConfig(_Checked):
     form: Literal["paper", "authors", "curvature"] = "curvature"
     window: Annotated[int, Field(ge=3, le=64)] = 15
     alpha: Probability = 0.5
+    quantile: Probability = 0.5
     threshold: float | None = None
 
 
