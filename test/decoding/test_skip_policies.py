@@ -163,3 +163,13 @@ def test_ambiguity_skips_while_the_demonstrations_come_to_agree(
 def test_demonstrations_that_agree_have_no_spread() -> None:
     assert spread_bins([neighbour(action(3))] * 4, BINS) == 0.0
     assert spread_bins([neighbour(action(0)), neighbour(action(4))], BINS) == pytest.approx(np.sqrt(6 * 4))
+
+
+def test_whoever_changes_a_skipped_action_does_not_change_the_past_nor_the_index() -> None:
+    memory, found = remembered(action()), neighbour(action(3))
+    for kind in ("repeat", "nearest"):
+        proposed = SkipPolicy(SkipConfig.model_validate({"action": kind}), BINS).propose(memory, seeing(found))
+        assert proposed is not None
+        proposed[:] = 0
+    np.testing.assert_array_equal(memory.history.last(), action())
+    np.testing.assert_array_equal(found.tokens, action(3))

@@ -98,7 +98,9 @@ class DerivedAssets:
         if gate.threshold is None and gate.alpha != calibrated.alpha:
             raise ValueError(f"alpha: {gate.alpha} has no calibrated threshold; legal: {calibrated.alpha}, or name one")
         metric = FusedMetric(gate.form, gate.window, gate.alpha, ranges=calibrated.ranges)
-        return FusedMetricGate(metric, calibrated.threshold(gate.quantile) if gate.threshold is None else gate.threshold)
+        return FusedMetricGate(
+            metric, calibrated.threshold(gate.quantile) if gate.threshold is None else gate.threshold
+        )
 
     def acceptance_gate(self, threshold: float | None) -> AcceptanceGate:
         """The calibrated gate.

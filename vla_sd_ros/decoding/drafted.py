@@ -158,6 +158,7 @@ class DraftedDecoder:
         state: KinematicState | None,
         watch: Stopwatch,
     ) -> Outcome:
+        """Draft, verify, complete."""
         prefix = perception.prefix
         asked = self._parts.search is not None and (step.config.needs_neighbours or self._guard_asks())
         neighbours = perception.neighbours if asked else ()
@@ -238,7 +239,7 @@ class DraftedDecoder:
     ) -> None:
         """Remembers a finished action."""
         completion, skipped = outcome.completion, outcome.skipped
-        seen = perception.__dict__.get("neighbours", ())  # only what was searched for anyway
+        seen = perception.found
         if len(seen) > 1:
             memory.spreads = (*memory.spreads, spread_bins(seen, self._policy.bins))[-SPREAD_STEPS:]
         memory.skipped_in_a_row = memory.skipped_in_a_row + 1 if skipped else 0

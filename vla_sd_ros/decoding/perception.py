@@ -67,6 +67,12 @@ class Perception:
         with self._watch.stage("prefill"):
             return self._policy.model.join_prefix(features, prompt)
 
+    @property
+    def found(self) -> Sequence[Neighbour]:
+        """The nearest demonstrations, if somebody has asked for them; nothing is searched."""
+        neighbours: Sequence[Neighbour] = self.__dict__.get("neighbours", ())
+        return neighbours
+
     @cached_property
     def neighbours(self) -> Sequence[Neighbour]:
         """Nearest demonstrations, most similar first; none, with the reason in ``degraded``, where the search fails."""

@@ -81,7 +81,8 @@ class SkipPolicy:
         if gripper_is_open(tokens[GRIPPER], self._bins) != gripper_is_open(last[GRIPPER], self._bins):
             return None
         change = np.abs(deviation_in_bins(tokens[:GRIPPER], last[:GRIPPER], self._bins)).max()
-        return tokens if change <= config.max_change_bins else None
+        # A copy: what the history and the index hold is not the caller's.
+        return tokens.copy() if change <= config.max_change_bins else None
 
     def end_episode(self, success: bool) -> None:
         """Lets the bounds of ``similarity`` follow the outcome, up to twice what was calibrated."""
