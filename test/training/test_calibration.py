@@ -153,15 +153,13 @@ def test_no_demonstrations_are_refused(policy: LoadedPolicy) -> None:
         calibrate(policy, [], progress=False)
 
 
-def test_the_command_writes_beside_the_checkpoint_and_keeps_what_others_calibrated(
-    tmp_path: Path, moving: Path
-) -> None:
+def test_without_the_gates_the_command_keeps_what_was_calibrated_of_them_before(tmp_path: Path, moving: Path) -> None:
     from tiny_policy import write_policy
 
     folder = write_policy(tmp_path / "policy")
     app = typer.Typer()
     app.command()(command)
-    arguments = ["--policy", str(folder), "--demonstrations", str(moving), "--dtype", "float32"]
+    arguments = ["--policy", str(folder), "--demonstrations", str(moving), "--dtype", "float32", "--no-gates"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     path, fingerprint = folder / "calibration.json", load_policy(folder, torch.float32).fingerprint

@@ -28,7 +28,12 @@ def calibrate(
     import torch
 
     from vla_sd_ros.decoding.assets import INDEX_FOLDER
-    from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, save_calibration
+    from vla_sd_ros.kinematics.calibration import (
+        CALIBRATION_FILE,
+        InvalidCalibration,
+        load_calibration,
+        save_calibration,
+    )
     from vla_sd_ros.policy.checkpoint import load_policy
     from vla_sd_ros.policy.precision import choose_dtype
     from vla_sd_ros.retrieval.index import load_index
@@ -52,6 +57,12 @@ def calibrate(
             f"acceptance gate: area under the curve {judged.area_under_curve:.2f} on other episodes; verify-skip by "
             f"similarity: precision {judged.skip.precision:.2f} at coverage {judged.skip.coverage:.2f}"
         )
+    else:
+        try:
+            before = load_calibration(path, loaded.fingerprint)
+            calibration = calibration.model_copy(update={"skip": before.skip, "acceptance": before.acceptance})
+        except (FileNotFoundError, InvalidCalibration):
+            pass  # there is nothing of this checkpoint to keep
     save_calibration(path, calibration)
     for metric in calibration.metrics:
         typer.echo(f"F, {metric.form} over {metric.window:2d} positions: median {metric.threshold(0.5):.3f}")
