@@ -11,15 +11,16 @@ import torch
 from decoder_parts import observation, state_at
 from derived_assets import write_policy_with_assets
 
-from vla_sd_ros.decoding.assets import DRAFTER_FOLDER, INDEX_FOLDER
 from vla_sd_ros.decoding.autoregressive import AutoregressiveDecoder
 from vla_sd_ros.decoding.build import build_decoder
 from vla_sd_ros.decoding.config import DecoderConfig
 from vla_sd_ros.decoding.presets import load_decoder_config, preset_names
+from vla_sd_ros.drafting.learned_checkpoint import DRAFTER_FOLDER
 from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.random_policy import random_policy
+from vla_sd_ros.retrieval.index import INDEX_FOLDER
 from vla_sd_ros.types import Observation
 
 PRESETS = Path(__file__).parents[2] / "config" / "decoders"

@@ -9,13 +9,13 @@ import torch
 from decoder_parts import INSTRUCTION
 from tiny_policy import IMAGE_SIZE_PX, tiny_config, write_policy
 
-from vla_sd_ros.decoding.assets import DRAFTER_FOLDER, INDEX_FOLDER
-from vla_sd_ros.drafting.learned_checkpoint import save_drafter
+from vla_sd_ros.drafting.learned_checkpoint import DRAFTER_FOLDER, save_drafter
 from vla_sd_ros.drafting.learned_config import DrafterNetworkConfig
 from vla_sd_ros.drafting.learned_network import DrafterNetwork
 from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, save_calibration
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.retrieval.acceptance_model import fit_acceptance_model
+from vla_sd_ros.retrieval.index import INDEX_FOLDER
 from vla_sd_ros.retrieval.skip_calibration import SkipCalibration
 from vla_sd_ros.training.calibration import calibrate
 from vla_sd_ros.training.demonstrations import Demonstration, demonstration_path, save_demonstration

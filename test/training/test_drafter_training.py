@@ -20,8 +20,8 @@ from vla_sd_ros.drafting.learned_checkpoint import load_drafter
 from vla_sd_ros.drafting.learned_config import DraftingContext, LearnedDraftConfig
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.loaded import LoadedPolicy
-from vla_sd_ros.training.config import AugmentationConfig, StageConfig
-from vla_sd_ros.training.drafter_config import DrafterTrainingConfig, load_drafter_training_config
+from vla_sd_ros.training.config import AugmentationConfig, StageConfig, load_config
+from vla_sd_ros.training.drafter_config import DrafterTrainingConfig
 from vla_sd_ros.training.drafter_data import TeacherData, ask_teacher
 from vla_sd_ros.training.drafter_rollout import roll_out
 from vla_sd_ros.training.drafter_training import DrafterLearner, acceptance, train_drafter
@@ -181,8 +181,8 @@ def test_a_signal_leaves_the_old_drafter(config: DrafterTrainingConfig, monkeypa
 
 def test_the_committed_configuration_is_complete_and_its_errors_name_the_key() -> None:
     path = Path(__file__).parents[2] / "config" / "training" / "drafter.yaml"
-    config = load_drafter_training_config(path, {"stage.epochs": 3, "draft.top_k": 4})
+    config = load_config(DrafterTrainingConfig, path, {"stage.epochs": 3, "draft.top_k": 4})
     assert config.stage.epochs == 3
     assert config.draft.top_k == 4
     with pytest.raises(ValidationError, match="stage.epoch"):
-        load_drafter_training_config(path, {"stage.epoch": 3})
+        load_config(DrafterTrainingConfig, path, {"stage.epoch": 3})

@@ -6,13 +6,12 @@ from typing import Final
 
 from vla_sd_ros.kinematics.clock import NS_PER_S
 from vla_sd_ros.kinematics.estimator import GripperCalibration, KinematicEstimator
-from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_NS
 from vla_sd_ros.sim.world import ARM_JOINT_NAMES, FINGER_JOINT_NAMES, LiberoWorld
 from vla_sd_ros.types import KinematicState
 
 #: Sums of the finger joints, m, as in config/sim.yaml.
 GRIPPER: Final = GripperCalibration(closed=0.0, open=0.08)
-PERIOD_NS: Final = int(CONTROL_PERIOD_S * NS_PER_S)
 
 
 class SimulatedArmState:
@@ -33,7 +32,7 @@ class SimulatedArmState:
         Raises:
             InvalidPose, InvalidJointState: the world's values are not finite.
         """
-        self._stamp_ns += PERIOD_NS
+        self._stamp_ns += CONTROL_PERIOD_NS
         self._estimator.add_joints(world.joint_names, world.joint_positions(), world.joint_velocities(), self._stamp_ns)
         complete = self._estimator.add_pose(
             world.end_effector_position(), world.end_effector_quaternion(), self._stamp_ns

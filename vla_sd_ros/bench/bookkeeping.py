@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from vla_sd_ros.bench.decoder_choice import choose_decoder, decoder_for
+from vla_sd_ros.bench.rendering import NS_PER_MS
 from vla_sd_ros.policy.loaded import LoadedPolicy
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_NS
 from vla_sd_ros.types import KinematicState, Observation
-
-NS_PER_MS = 1e6
 
 
 def measure_bookkeeping(
@@ -119,7 +119,7 @@ def _timed_forwards(policy: LoadedPolicy) -> Iterator[Callable[[], int]]:
 def _state(step: int) -> KinematicState:
     angle = step / 20.0
     return KinematicState(
-        stamp_ns=step * 50_000_000,
+        stamp_ns=step * CONTROL_PERIOD_NS,
         position=np.array([0.3 * np.sin(angle), 0.3 * np.cos(angle), 0.2]),
         orientation=np.array([0.0, 0.0, 0.0, 1.0]),
         linear_velocity=np.zeros(3),

@@ -11,12 +11,15 @@ from vla_sd_ros.decoding.build import build_decoder
 from vla_sd_ros.decoding.config import DecoderConfig
 from vla_sd_ros.decoding.interface import Decoder
 from vla_sd_ros.decoding.presets import load_decoder_config
+from vla_sd_ros.drafting.learned_checkpoint import DRAFTER_FOLDER
+from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE
 from vla_sd_ros.policy.loaded import LoadedPolicy
+from vla_sd_ros.retrieval.index import INDEX_FOLDER
 
 #: The plain decoder has this name too, and needs no preset.
 AUTOREGRESSIVE: Final = "autoregressive"
 # What a decoder finds beside the checkpoint, and its outcomes hang on.
-ASSETS: Final = ("index", "drafter", "calibration.json")
+ASSETS: Final = (INDEX_FOLDER, DRAFTER_FOLDER, CALIBRATION_FILE)
 
 
 @dataclass(frozen=True)

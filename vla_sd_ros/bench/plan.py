@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from vla_sd_ros.bench.decoder_choice import DecoderChoice
+from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.sim.suites import MAX_STEPS
 
 #: Presets that differ in one part each, the plain decoder in front.
@@ -41,6 +42,11 @@ class EpisodeSetting:
     max_steps: int = 0
     disturb: bool = False
     generate_every: int = 0
+
+    @property
+    def dtype_in_use(self) -> str:
+        """The precision that ``dtype`` means on this machine's processor."""
+        return str(choose_dtype(self.dtype, "cpu")).removeprefix("torch.")
 
     def step_limit(self, suite: str) -> int:
         """Control periods after which an episode of the suite has failed."""

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import N_DOF
 from vla_sd_ros.bench.played_episode import PlayedEpisode
+from vla_sd_ros.verification.acceptance import GRIPPER_OPEN_ABOVE
 
 DOF_NAMES: Final = ("x", "y", "z", "rot x", "rot y", "rot z", "gripper")
 TRAJECTORY_BINS: Final = 20
-GRIPPER_THRESHOLD: Final = 0.5
 STYLE: Final = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -177,7 +177,7 @@ def gate_along_the_way(axes: Any, by_label: Mapping[str, Episodes]) -> bool:
             continue
         episode = next((one for one in gated if one.success), gated[0])
         (line,) = axes.plot(episode.steps["gate_score"], label=f"{label}, state {episode.initial_state}", linewidth=1.2)
-        is_open = episode.steps["values"][:, N_DOF - 1] > GRIPPER_THRESHOLD
+        is_open = episode.steps["values"][:, N_DOF - 1] > GRIPPER_OPEN_ABOVE
         for step in np.flatnonzero(np.diff(is_open.astype(int))) + 1:
             axes.axvline(step, color=line.get_color(), linestyle=":" if is_open[step] else "--", linewidth=1)
         drawn = True

@@ -16,7 +16,6 @@ from vla_sd_ros.bench.plan import BenchPlan
 from vla_sd_ros.bench.played_episode import PlayedEpisode
 from vla_sd_ros.bench.summary import summarise
 from vla_sd_ros.bench.tables import markdown_of
-from vla_sd_ros.policy.precision import choose_dtype
 
 DIGITS = 6
 
@@ -31,7 +30,7 @@ def results_of(plan: BenchPlan, fingerprint: str, episodes: Sequence[PlayedEpiso
     """
     results: dict[str, Any] = {
         "policy": {"name": plan.policy.name, "fingerprint": fingerprint},
-        "dtype": str(choose_dtype(plan.setting.dtype, "cpu")).removeprefix("torch."),
+        "dtype": plan.setting.dtype_in_use,
         "setting": asdict(plan.setting),
         "tasks": [f"{suite}/{task_id}" for suite, task_id in plan.tasks],
         "initial_states": list(plan.initial_states),

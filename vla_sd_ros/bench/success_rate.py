@@ -10,7 +10,6 @@ from typing import Any
 
 from vla_sd_ros.bench.plan import BenchPlan
 from vla_sd_ros.bench.played_episode import PlayedEpisode
-from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.sim.success import wilson_interval
 
 
@@ -58,7 +57,7 @@ def summary_of(plan: BenchPlan, results: Sequence[TaskResult]) -> dict[str, Any]
     return {
         "policy": plan.policy.name,
         "decoder": plan.reference,
-        "dtype": str(choose_dtype(setting.dtype, "cpu")).removeprefix("torch."),
+        "dtype": setting.dtype_in_use,
         "camera": {"px": setting.camera_px, "crop_fraction": setting.crop_fraction, "fast_rendering": True},
         "successes": successes,
         "trials": trials,

@@ -115,8 +115,9 @@ def vectors(
 ) -> None:
     """Vector searches on the keys of an index: latency at equal recall."""
     from vla_sd_ros.bench.vector_search import compare_vector_searches
+    from vla_sd_ros.retrieval.index import INDEX_FOLDER
 
-    result = compare_vector_searches(index or demo_policy() / "index")
+    result = compare_vector_searches(index or demo_policy() / INDEX_FOLDER)
     typer.echo(result["table"])
     _write(out, result)
 

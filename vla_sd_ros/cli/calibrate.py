@@ -27,7 +27,6 @@ def calibrate(
     """Calibrates the fused metric, the Kalman filters and the kinematic variability of a policy, and its gates."""
     import torch
 
-    from vla_sd_ros.decoding.assets import INDEX_FOLDER
     from vla_sd_ros.kinematics.calibration import (
         CALIBRATION_FILE,
         InvalidCalibration,
@@ -36,7 +35,7 @@ def calibrate(
     )
     from vla_sd_ros.policy.checkpoint import load_policy
     from vla_sd_ros.policy.precision import choose_dtype
-    from vla_sd_ros.retrieval.index import load_index
+    from vla_sd_ros.retrieval.index import INDEX_FOLDER, load_index
     from vla_sd_ros.training.calibration import calibrate as make_calibration
     from vla_sd_ros.training.demonstrations import find_demonstrations
     from vla_sd_ros.training.gate_calibration import calibrate_gates

@@ -35,12 +35,13 @@ def build(
 
     from vla_sd_ros.policy.checkpoint import load_policy
     from vla_sd_ros.policy.precision import choose_dtype
+    from vla_sd_ros.retrieval.index import INDEX_FOLDER
     from vla_sd_ros.training.demonstrations import find_demonstrations
     from vla_sd_ros.training.index_building import build_index
 
     torch.set_num_threads(threads)
     folder = policy or demo_policy()
-    location = out or str(folder / "index")
+    location = out or str(folder / INDEX_FOLDER)
     loaded = load_policy(folder, choose_dtype(dtype, device), device=device)
     index = build_index(
         loaded, find_demonstrations(demonstrations), episodes, clean_only=not disturbed, location=location
@@ -56,9 +57,9 @@ def info(
     ] = None,
 ) -> None:
     """Says what an index holds and which checkpoint it belongs to."""
-    from vla_sd_ros.retrieval.index import open_index
+    from vla_sd_ros.retrieval.index import INDEX_FOLDER, open_index
 
-    index = open_index(location or demo_policy() / "index")
+    index = open_index(location or demo_policy() / INDEX_FOLDER)
     metadata = index.metadata
     typer.echo(f"checkpoint  {metadata.policy_fingerprint}")
     typer.echo(f"source      {metadata.source}")

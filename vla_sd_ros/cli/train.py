@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vla_sd_ros.cli.overrides import Overrides, parse_overrides
 from vla_sd_ros.cli.paths import share
 
 app = typer.Typer(no_args_is_help=True, help="Train what the package ships.")
@@ -15,25 +16,17 @@ app = typer.Typer(no_args_is_help=True, help="Train what the package ships.")
 @app.command("policy")
 def policy(
     config: Annotated[Path | None, typer.Option(help="YAML; the demo policy's by default.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, overrides the YAML.")] = None,
+    set_: Overrides = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint in the out folder.")] = False,
     gather_only: Annotated[bool, typer.Option(help="Stop once the demonstrations are there.")] = False,
 ) -> None:
     """Gathers the scripted demonstrations that are missing in LIBERO, then clones them into a policy."""
-    import yaml
-
     from vla_sd_ros.sim.tasks import parse_tasks
     from vla_sd_ros.training.behaviour_cloning import train_policy
     from vla_sd_ros.training.config import load_training_config
     from vla_sd_ros.training.gather import gather_demonstrations
 
-    overrides = {}
-    for item in set_ or []:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"--set {item!r}; legal: key=value")
-        overrides[key] = yaml.safe_load(value)
-    chosen = load_training_config(config or share() / "config" / "training" / "demo_policy.yaml", overrides)
+    chosen = load_training_config(config or share() / "config" / "training" / "demo_policy.yaml", parse_overrides(set_))
     wanted = chosen.gathering
     episodes = {task: count for name, count in wanted.episodes.items() for task in parse_tasks([name])}
     gathered = gather_demonstrations(

@@ -7,26 +7,21 @@ from typing import Annotated
 
 import typer
 
+from vla_sd_ros.cli.overrides import Overrides, parse_overrides
 from vla_sd_ros.cli.paths import share
 
 
 def drafter(
     config: Annotated[Path | None, typer.Option(help="YAML; config/training/drafter.yaml by default.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, overrides the YAML.")] = None,
+    set_: Overrides = None,
 ) -> None:
     """Trains a one-block drafter on a policy's own answers and writes it to the policy's folder drafter/."""
-    import yaml
-
-    from vla_sd_ros.training.drafter_config import load_drafter_training_config
+    from vla_sd_ros.training.config import load_config
+    from vla_sd_ros.training.drafter_config import DrafterTrainingConfig
     from vla_sd_ros.training.drafter_training import train_drafter
 
-    overrides = {}
-    for item in set_ or []:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"--set {item!r}; legal: key=value")
-        overrides[key] = yaml.safe_load(value)
-    chosen = load_drafter_training_config(config or share() / "config" / "training" / "drafter.yaml", overrides)
+    path = config or share() / "config" / "training" / "drafter.yaml"
+    chosen = load_config(DrafterTrainingConfig, path, parse_overrides(set_))
     result = train_drafter(chosen)
     if not result.finished:
         typer.echo("interrupted; nothing was written")

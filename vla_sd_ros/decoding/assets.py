@@ -17,20 +17,18 @@ from vla_sd_ros.decoding.parts import Threshold
 from vla_sd_ros.decoding.perception import Perception, Search
 from vla_sd_ros.drafting.kalman_draft import KalmanDrafter
 from vla_sd_ros.drafting.learned import LearnedDrafter
-from vla_sd_ros.drafting.learned_checkpoint import load_drafter
+from vla_sd_ros.drafting.learned_checkpoint import DRAFTER_FOLDER, load_drafter
 from vla_sd_ros.kinematics.calibration import CALIBRATION_FILE, Calibration, load_calibration
 from vla_sd_ros.kinematics.fused_metric import FusedMetric
 from vla_sd_ros.kinematics.kalman import KalmanModel
 from vla_sd_ros.kinematics.variability import AuthorsSchedule, VariabilityThreshold
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.acceptance_model import AcceptanceModel, acceptance_features
-from vla_sd_ros.retrieval.index import is_milvus, load_index
+from vla_sd_ros.retrieval.index import INDEX_FOLDER, is_milvus, load_index
 from vla_sd_ros.retrieval.keys import key_from_features
 from vla_sd_ros.retrieval.neighbour import Neighbour
 from vla_sd_ros.retrieval.skip_calibration import SkipCalibration
 
-INDEX_FOLDER = "index"
-DRAFTER_FOLDER = "drafter"
 #: Probability from which the calibrated gate is confident where no other is named.
 DEFAULT_PROBABILITY = 0.8
 

@@ -62,7 +62,7 @@ class _Builder:
 
     def parts(self) -> DecoderParts:
         config, steps = self._config, self._config.steps
-        asked = any(step.needs_neighbours for step in steps) or config.guard.contact_steps > 0
+        asked = any(step.needs_neighbours for step in steps) or config.guard.needs_neighbours
         asked = asked or (config.gate is not None and config.gate.kind == "acceptance")
         return DecoderParts(
             config=config,

@@ -198,6 +198,11 @@ class GuardConfig(_Checked):
     contact_steps: Steps = 0
     contact_travel_m: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
 
+    @property
+    def needs_neighbours(self) -> bool:
+        """Whether the demonstrations are asked."""
+        return self.contact_steps > 0
+
 
 class BoundsConfig(_Checked):
     """Deviations from the verifier's choice that no action may exceed; one that would is decoded exactly instead."""

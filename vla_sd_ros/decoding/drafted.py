@@ -24,12 +24,13 @@ from vla_sd_ros.decoding.skip import SPREAD_STEPS, spread_bins
 from vla_sd_ros.decoding.speculative import KALMAN_TAIL
 from vla_sd_ros.decoding.stage_times import Stopwatch
 from vla_sd_ros.drafting.context import DraftContext
+from vla_sd_ros.kinematics.calibration import BIN_WIDTH
 from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.types import KinematicState, Observation
 from vla_sd_ros.verification.acceptance import GRIPPER, Verdict, deviation_in_bins
 from vla_sd_ros.verification.draft_tree import DraftTree, chain, merge, truncate
-from vla_sd_ros.verification.tree_forward import TreeForward, forward_tree
+from vla_sd_ros.verification.tree_forward import TreeForward, embed_token, forward_tree
 
 #: Distance that stands for: there was no draft.
 MAX_MOVE_BINS = 254
@@ -160,7 +161,9 @@ class DraftedDecoder:
     ) -> Outcome:
         """Draft, verify, complete."""
         prefix = perception.prefix
-        asked = self._parts.search is not None and (step.config.needs_neighbours or self._guard_asks())
+        asked = self._parts.search is not None and (
+            step.config.needs_neighbours or self._parts.config.guard.needs_neighbours
+        )
         neighbours = perception.neighbours if asked else ()
         with watch.stage("draft"):
             context = DraftContext(self._policy.bins, memory.history, state, neighbours)
@@ -216,18 +219,15 @@ class DraftedDecoder:
 
     def _decode_exactly(self, first_choice: int, start: int, spent: Completion) -> Completion:
         """Greedy tokens after a prefix that is in the cache already."""
-        embed, exact = self._policy.model.language_model.embed_tokens, Completion()
+        model, exact = self._policy.model, Completion()
         exact.append(first_choice, POLICY, 0)
         while not exact.finished:
-            stem = embed(torch.tensor([exact.tokens[-1]], device=embed.weight.device))[None]
-            forward = forward_tree(self._policy.model, self._cache, stem, start + len(exact) - 1, None)
+            stem = embed_token(model, exact.tokens[-1])
+            forward = forward_tree(model, self._cache, stem, start + len(exact) - 1, None)
             exact.commit(forward, None, Verdict())
         exact.forward_passes += spent.forward_passes
         exact.verified_passes, exact.accepted_tokens = spent.verified_passes, 0
         return exact
-
-    def _guard_asks(self) -> bool:
-        return self._parts.config.guard.contact_steps > 0
 
     def _finish(
         self,
@@ -254,7 +254,7 @@ class DraftedDecoder:
                 memory.tail_cooldown = settings.kalman_tail_cooldown or 0
             if step.threshold is not None:
                 bins = np.abs(np.array(completion.deviation_bins))[[s != POLICY for s in completion.sources]]
-                step.threshold.update((bins * (2.0 / 255.0)).tolist())
+                step.threshold.update((bins * BIN_WIDTH).tolist())
         memory.finish(tokens, self._policy.bins)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from vla_sd_ros.actions.bins import N_DOF, ActionBins, Ids
 from vla_sd_ros.decoding.completion import POLICY, Completion, follow
@@ -19,7 +18,7 @@ from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.model import VisionLanguageActionModel
 from vla_sd_ros.verification.acceptance import GRIPPER, Strict, Verdict, deviation_in_bins, gripper_is_open
 from vla_sd_ros.verification.draft_tree import NO_PARENT, DraftTree, chain
-from vla_sd_ros.verification.tree_forward import TreeForward, forward_tree, keep_path
+from vla_sd_ros.verification.tree_forward import TreeForward, embed_token, forward_tree, keep_path
 
 
 class JacobiCompletion:
@@ -66,8 +65,7 @@ class JacobiCompletion:
             guesses = [int(forward.choices[node + 1]) for node in below]
             wanted = GRIPPER - len(completion)
             tree = chain(guesses[:wanted], "jacobi")
-            stem = torch.tensor([completion.tokens[-1]], device=model.language_model.embed_tokens.weight.device)
-            forward = forward_tree(model, cache, model.language_model.embed_tokens(stem)[None], slot, tree)
+            forward = forward_tree(model, cache, embed_token(model, completion.tokens[-1]), slot, tree)
             slot = forward.first_slot
 
     def _hardly_moved(

@@ -18,7 +18,7 @@ from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.model import VisionLanguageActionModel
 from vla_sd_ros.verification.acceptance import GRIPPER, AcceptanceRule, Verdict, deviation_in_bins, gripper_is_open
 from vla_sd_ros.verification.draft_tree import NO_PARENT, DraftTree, truncate
-from vla_sd_ros.verification.tree_forward import TreeForward, forward_tree, keep_path
+from vla_sd_ros.verification.tree_forward import TreeForward, embed_token, forward_tree, keep_path
 
 KALMAN_TAIL = "kalman_tail"
 #: Draws a tree that follows the known tokens: (states [m, W] that predicted them, tokens int64 [m]) -> tree or None.
@@ -83,7 +83,7 @@ class SpeculativeCompletion:
                 slot += len(verdict.path)
             tree, rule = self._draft(completion, watch), self._learned_rule
             with watch.stage("verify" if tree is not None else "decode"):
-                forward = forward_tree(self._model, cache, self._stem(completion), slot, tree)
+                forward = forward_tree(self._model, cache, embed_token(self._model, completion.tokens[-1]), slot, tree)
             slot = forward.first_slot
 
     def _draft(self, completion: Completion, watch: Stopwatch) -> DraftTree | None:
@@ -94,10 +94,6 @@ class SpeculativeCompletion:
             known = np.array(completion.tokens, dtype=np.int64)
             tree = self._learned(torch.stack(completion.hidden), known)
             return None if tree is None else truncate(tree, missing)
-
-    def _stem(self, completion: Completion) -> torch.Tensor:
-        embed = self._model.language_model.embed_tokens
-        return embed(torch.tensor([completion.tokens[-1]], device=embed.weight.device))[None]
 
     def _take_tail(
         self, completion: Completion, forward: TreeForward, tree: DraftTree, verdict: Verdict, tail: Ids

@@ -17,6 +17,10 @@ from vla_sd_ros.kinematics.path import PathStatistics, PoseHistory
 from vla_sd_ros.kinematics.position_window import EndEffectorPositions
 from vla_sd_ros.types import KinematicState
 
+#: Window of the path statistics, and the gap that begins a new one, where no others are named.
+WINDOW_S = 0.75
+MAX_GAP_S = 0.5
+
 
 @dataclass(frozen=True)
 class GripperCalibration:
@@ -58,8 +62,8 @@ class KinematicEstimator:
         arm_joints: Sequence[str],
         finger_joints: Sequence[str],
         gripper: GripperCalibration,
-        window_s: float = 0.75,
-        max_gap_s: float = 0.5,
+        window_s: float = WINDOW_S,
+        max_gap_s: float = MAX_GAP_S,
         max_skew_s: float = 0.02,
         metric: FusedMetric | None = None,
         metric_period_s: float = 0.05,

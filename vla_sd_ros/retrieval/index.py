@@ -26,6 +26,9 @@ from vla_sd_ros.retrieval.stores import (
     VectorStore,
 )
 
+#: Where a policy's index lies beside its checkpoint.
+INDEX_FOLDER = "index"
+
 
 class DemonstrationIndex:
     """Demonstrations by instruction.

@@ -9,9 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vla_sd_ros.kinematics.clock import NS_PER_S
+
 Float64Array = npt.NDArray[np.float64]
 
 CONTROL_PERIOD_S = 0.05
+CONTROL_PERIOD_NS = int(CONTROL_PERIOD_S * NS_PER_S)
 POSITION_SCALE_M = 0.05
 ROTATION_SCALE_RAD = 0.5
 ENV_ACTION_DECIMALS = 9

@@ -15,12 +15,11 @@ from typing import Protocol
 import numpy as np
 
 from vla_sd_ros.safety.freshness import NS_PER_S
-from vla_sd_ros.sim.action_units import CONTROL_PERIOD_S, env_action_from_si
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_NS, CONTROL_PERIOD_S, env_action_from_si
 from vla_sd_ros.sim.arm_topics import SAME_CAUSE_S, ArmTopics, ReceivedCommand
 from vla_sd_ros.sim.world import LiberoWorld
 from vla_sd_ros.types import Rgb
 
-PERIOD_NS = int(CONTROL_PERIOD_S * NS_PER_S)
 # A lost message must not end an episode: after this the same scene is published again under a later stamp.
 REPEAT_AFTER_S = 3.0
 MS_PER_S = 1e3
@@ -88,7 +87,7 @@ class Lockstep:
 
     def begin(self, world: LiberoWorld) -> None:
         """Lets a control period pass and publishes the state of its end."""
-        self.advance(PERIOD_NS)
+        self.advance(CONTROL_PERIOD_NS)
         self._topics.publish_state(world, self._time_ns)
 
     def exchange(

@@ -40,7 +40,6 @@ QUANTILES: Final = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 LARGEST_RADIUS_BINS: Final = 15
 #: So many windows say as much about quantiles as all of them.
 MAX_WINDOWS: Final = 4000
-_POSITION: Final = slice(9, 12)  # of ``Demonstration.proprio``
 
 
 def calibrate(
@@ -150,7 +149,7 @@ def _read(
     seen: set[Path] = set()
     for path in tqdm(paths, desc="demonstrations", unit="episode", disable=not progress):
         episode = load_demonstration(path)
-        positions.append(episode.proprio[:, _POSITION].astype(np.float64))
+        positions.append(episode.end_effector_positions.astype(np.float64))
         actions.append(policy.statistics.normalise(episode.actions))
         if path.parent not in seen:
             seen.add(path.parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,10 +75,19 @@ class TrainingConfig(_Checked):
     policy: dict[str, Any] = Field(default_factory=dict, description="fields of PolicyConfig other than its defaults")
 
 
+Config = TypeVar("Config", bound=BaseModel)
+
+
 def load_training_config(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TrainingConfig:
+    """Read the configuration of a policy's training; see :func:`load_config`."""
+    return load_config(TrainingConfig, path, overrides)
+
+
+def load_config(model: type[Config], path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
     """Read a YAML file and apply overrides.
 
     Args:
+        model: What the file describes; every field of it has a default.
         path: The file; None: the defaults.
         overrides: Values by dotted key (``{"cloning.max_minutes": 20}``).
 
@@ -91,13 +100,14 @@ def load_training_config(path: Path | None = None, overrides: Mapping[str, Any] 
         if not isinstance(loaded, dict):
             raise ValueError(f"{path} must hold a mapping, holds {type(loaded).__name__}")
         content = loaded
+    defaults = model().model_dump(mode="json") if overrides else {}
     for key, value in (overrides or {}).items():
         *parents, last = key.split(".")
         place = content
         for parent in parents:
-            inner = place.setdefault(parent, TrainingConfig().model_dump(mode="json").get(parent, {}))
+            inner = place.setdefault(parent, defaults.get(parent, {}))
             if not isinstance(inner, dict):
                 raise ValueError(f"{key}: {parent} is not a group of values")
             place = inner
         place[last] = value
-    return TrainingConfig.model_validate(content)
+    return model.model_validate(content)

@@ -59,6 +59,16 @@ class Demonstration:
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or self.images.dtype != np.uint8:
             raise ValueError(f"images must be uint8 [T,S,S,3], got {self.images.dtype} {self.images.shape}")
 
+    @property
+    def end_effector_positions(self) -> npt.NDArray[np.float32]:
+        """Float32 [T, 3], m, in ``panda_link0``."""
+        return self.proprio[:, 9:12]
+
+    @property
+    def end_effector_orientations(self) -> npt.NDArray[np.float32]:
+        """Quaternions (x, y, z, w), float32 [T, 4], in ``panda_link0``."""
+        return self.proprio[:, 12:16]
+
     def __len__(self) -> int:
         """Return the number of control periods."""
         return len(self.actions)

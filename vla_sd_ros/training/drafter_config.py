@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from vla_sd_ros.drafting.learned_config import DraftingContext, LearnedDraftConfig
@@ -36,29 +33,3 @@ class DrafterTrainingConfig(BaseModel):
     rollout_share: float = Field(0.5, ge=0, le=1, description="samples of which only the first token is given")
     evaluate_every_steps: int = Field(500, ge=1)
     draft: LearnedDraftConfig = Field(LearnedDraftConfig(), description="trees of the closing measurement")
-
-
-def load_drafter_training_config(
-    path: Path | None = None, overrides: Mapping[str, Any] | None = None
-) -> DrafterTrainingConfig:
-    """Read a YAML file and apply overrides by dotted key (``{"stage.epochs": 3}``).
-
-    Raises:
-        ValueError: A key is unknown or a value is not allowed (pydantic names key, value and rule).
-    """
-    content: dict[str, Any] = DrafterTrainingConfig().model_dump(mode="json")
-    if path is not None:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(loaded, dict):
-            raise ValueError(f"{path} must hold a mapping, holds {type(loaded).__name__}")
-        content.update(loaded)
-    for key, value in (overrides or {}).items():
-        *parents, last = key.split(".")
-        place = content
-        for parent in parents:
-            inner = place.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{key}: {parent} is not a group of values")
-            place = inner
-        place[last] = value
-    return DrafterTrainingConfig.model_validate(content)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from vla_sd_ros.actions.bins import N_DOF, Ids
+from vla_sd_ros.kinematics.estimator import MAX_GAP_S, WINDOW_S
 from vla_sd_ros.kinematics.path import PoseHistory
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.acceptance_model import (
@@ -26,15 +27,13 @@ from vla_sd_ros.retrieval.acceptance_model import (
 from vla_sd_ros.retrieval.index import DemonstrationIndex
 from vla_sd_ros.retrieval.keys import key_from_features
 from vla_sd_ros.retrieval.skip_calibration import SkipCalibration, fit_skip_calibration, sequence_wise
+from vla_sd_ros.sim.action_units import CONTROL_PERIOD_NS
 from vla_sd_ros.training.demonstrations import Demonstration, load_demonstration
 from vla_sd_ros.training.teacher import greedy_batches
 
-PERIOD_NS = 50_000_000
-WINDOW_S, MAX_GAP_S = 0.75, 0.5
 NEIGHBOURS = 3
 #: Higher precisions leave next to nothing to skip: neighbours look more alike than they act.
 TARGET_PRECISION = 0.8
-_POSITION, _ORIENTATION = slice(9, 12), slice(12, 16)  # of ``Demonstration.proprio``
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ def _chosen(index: DemonstrationIndex, paths: Sequence[Path], per_task: int) -> 
 
 def _frames_of(policy: LoadedPolicy, index: DemonstrationIndex, demonstration: Demonstration) -> _Frames:
     metadata, count = index.metadata, len(demonstration)
-    positions = demonstration.proprio[:, _POSITION].astype(np.float64)
-    orientations = demonstration.proprio[:, _ORIENTATION].astype(np.float64)
+    positions = demonstration.end_effector_positions.astype(np.float64)
+    orientations = demonstration.end_effector_orientations.astype(np.float64)
     hidden = np.zeros((count, policy.config.llama.width))
     tokens = np.zeros((count, N_DOF), dtype=np.int64)
     keys = []
@@ -142,7 +141,7 @@ def _frames_of(policy: LoadedPolicy, index: DemonstrationIndex, demonstration: D
     ordered = [key for _, key in sorted(keys, key=lambda entry: int(entry[0]))]
     history, features, accepted = PoseHistory(WINDOW_S, MAX_GAP_S), [], []
     for step, key in enumerate(ordered):
-        path = history.add(step * PERIOD_NS, positions[step], orientations[step])
+        path = history.add(step * CONTROL_PERIOD_NS, positions[step], orientations[step])
         neighbours = index.search(demonstration.instruction, key, NEIGHBOURS)
         speed_m_per_s = float(np.linalg.norm(path.linear_velocity))
         features.append(acceptance_features(neighbours, speed_m_per_s, path.curvature_per_m))

@@ -25,9 +25,7 @@ from vla_sd_ros.retrieval.stores import IndexMetadata
 from vla_sd_ros.training.dataset import action_ids
 from vla_sd_ros.training.demonstrations import Demonstration, load_demonstration
 from vla_sd_ros.training.teacher import greedy_batches
-
-GRIPPER_THRESHOLD = 0.5
-_POSITION = slice(9, 12)  # of ``Demonstration.proprio``
+from vla_sd_ros.verification.acceptance import GRIPPER_OPEN_ABOVE
 
 
 def build_index(
@@ -106,14 +104,14 @@ def choose_episodes(paths: Sequence[Path], episodes_per_task: int, clean_only: b
 def frames_of(policy: LoadedPolicy, demonstration: Demonstration, number: int, batch_size: int) -> DemonstrationFrames:
     """Keys, tokens and payload of one episode's frames."""
     expert = action_ids(demonstration.actions, policy.statistics, policy.bins)
-    positions = demonstration.proprio[:, _POSITION].astype(np.float32)
+    positions = demonstration.end_effector_positions.astype(np.float32)
     keys = np.zeros((len(demonstration), visual_width(block_widths(policy)) + POSITION_WIDTH), dtype=np.float16)
     tokens = np.zeros((len(demonstration), N_DOF), dtype=np.int64)
     for batch in greedy_batches(policy, demonstration.images, demonstration.instruction, batch_size):
         tokens[batch.rows] = batch.tokens
         for row, features in zip(batch.rows, batch.features.float().cpu().numpy(), strict=True):
             keys[row] = key_from_features(features, block_widths(policy), positions[row])
-    gripper_open = demonstration.actions[:, N_DOF - 1] > GRIPPER_THRESHOLD
+    gripper_open = demonstration.actions[:, N_DOF - 1] > GRIPPER_OPEN_ABOVE
     return DemonstrationFrames(
         keys=keys,
         tokens=tokens,

@@ -75,6 +75,13 @@ def forward_tree(
     return TreeForward(hidden, choices.astype(np.int64), start + rows)
 
 
+def embed_token(model: VisionLanguageActionModel, token: int) -> torch.Tensor:
+    """A certain token as a stem, [1, 1, W]."""
+    embed = model.language_model.embed_tokens
+    embedding: torch.Tensor = embed(torch.tensor([token], device=embed.weight.device))[None]
+    return embedding
+
+
 def is_chain(tree: DraftTree) -> bool:
     """Whether every node follows the one before it, so that causal attention and plain positions serve."""
     return bool((tree.parents == np.arange(len(tree)) - 1).all())
