@@ -59,6 +59,24 @@ class Hosted:
             self.outcomes.append((name, failure))
             self.happened.notify_all()
 
+    def hold_builds(self) -> tuple[threading.Event, threading.Event]:
+        """From now on a build says that it has begun by the first event, and waits for the second."""
+        building, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            building.set()
+            assert go_on.wait(PATIENCE_S)
+
+        self.before_build = wait
+        return building, go_on
+
+    @staticmethod
+    def join_builders() -> None:
+        """Waits until nothing is being built."""
+        for thread in threading.enumerate():
+            if thread.name == "build":
+                thread.join(PATIENCE_S)
+
     def wait_for_outcome(self) -> tuple[str, Exception | None]:
         with self.happened:
             assert self.happened.wait_for(lambda: self.outcomes, PATIENCE_S)
@@ -164,13 +182,7 @@ def test_a_decode_in_the_making_is_not_disturbed(hosted: Hosted) -> None:
 
 
 def test_while_another_decoder_is_built_the_first_one_decodes(hosted: Hosted) -> None:
-    building, go_on = threading.Event(), threading.Event()
-
-    def build() -> None:
-        building.set()
-        assert go_on.wait(PATIENCE_S)
-
-    hosted.before_build = build
+    building, go_on = hosted.hold_builds()
     hosted.host.exchange("second", PLAIN)
     assert building.wait(PATIENCE_S)
     assert hosted.decode(100.0) == "first"
@@ -194,13 +206,7 @@ def test_a_decoder_that_cannot_be_built_leaves_the_first_one_as_it_was(hosted: H
 
 @pytest.mark.parametrize("last", ["third", "first"])
 def test_of_several_wishes_the_newest_is_fulfilled(hosted: Hosted, last: str) -> None:
-    building, go_on = threading.Event(), threading.Event()
-
-    def build() -> None:
-        building.set()
-        assert go_on.wait(PATIENCE_S)
-
-    hosted.before_build = build
+    building, go_on = hosted.hold_builds()
     hosted.host.exchange("second", PLAIN)
     assert building.wait(PATIENCE_S)
     hosted.host.exchange(last, PLAIN)
@@ -208,26 +214,16 @@ def test_of_several_wishes_the_newest_is_fulfilled(hosted: Hosted, last: str) ->
     if last == "third":
         assert hosted.wait_for_outcome() == ("third", None)
     else:
-        for thread in threading.enumerate():
-            if thread.name == "build":
-                thread.join(PATIENCE_S)
+        hosted.join_builders()
     assert hosted.decode(100.0) == last
     assert "second" not in [name for name, _ in hosted.outcomes]
 
 
 def test_what_is_built_for_a_host_that_was_closed_is_dropped(hosted: Hosted) -> None:
-    building, go_on = threading.Event(), threading.Event()
-
-    def build() -> None:
-        building.set()
-        assert go_on.wait(PATIENCE_S)
-
-    hosted.before_build = build
+    building, go_on = hosted.hold_builds()
     hosted.host.exchange("second", PLAIN)
     assert building.wait(PATIENCE_S)
     hosted.host.close()
     go_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "build":
-            thread.join(PATIENCE_S)
+    hosted.join_builders()
     assert hosted.host.name == "first" and not hosted.outcomes
