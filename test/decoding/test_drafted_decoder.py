@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from decoder_parts import Dictated, make_decoder, make_parts, neighbour, observation, state_at
+from decoder_parts import INSTRUCTION, Dictated, make_decoder, make_parts, neighbour, observation, state_at
 from draft_trees import draft_trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from vla_sd_ros.drafting.hold_last import HoldLastDrafter
 from vla_sd_ros.policy.config import PolicyConfig
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.random_policy import random_policy
+from vla_sd_ros.types import Observation
 from vla_sd_ros.verification.acceptance import GRIPPER, SequenceWise, Strict, TokenRadius
 from vla_sd_ros.verification.draft_tree import chain
 
@@ -162,6 +163,38 @@ def test_the_guard_counts_the_skipped_steps_down_towards_the_contact(policy: Loa
     decoder = guarded(policy, 7)
     reports = [decoder.decode(observation(0), state_at(seed)).report for seed in range(4)]
     assert [report.skipped for report in reports] == [False, True, True, False]
+
+
+def watchful(policy: LoadedPolicy):
+    step = make_parts(policy, StepConfig(drafts=("hold_last",), skip=SkipConfig(max_in_a_row=16)))
+    return make_decoder(policy, step, guard={"scene_change": 0.12})
+
+
+def seen(brightness: int) -> Observation:
+    image = np.full((28, 28, 3), 100, dtype=np.uint8)
+    image[8:12, 8:12] = brightness
+    return Observation({"camera": image}, INSTRUCTION, stamp_ns=0)
+
+
+def test_a_step_on_which_something_new_moves_is_decoded_and_the_next_one_may_be_skipped(policy: LoadedPolicy) -> None:
+    decoder = watchful(policy)
+    brightness = [100, 100, 100, 220, 220, 220]
+    reports = [decoder.decode(seen(each), state_at(step)).report for step, each in enumerate(brightness)]
+    assert [report.skipped for report in reports] == [False, True, True, False, True, True]
+
+
+def test_what_moved_before_a_decode_that_failed_is_decoded_by_the_next_one(
+    policy: LoadedPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = watchful(policy)
+    for step in range(3):
+        decoder.decode(seen(100), state_at(step))
+    with monkeypatch.context() as broken:
+        broken.setattr(type(policy.model), "patch_features", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.decode(seen(220), state_at(3))
+    reports = [decoder.decode(seen(220), state_at(step)).report for step in (4, 5)]
+    assert [report.skipped for report in reports] == [False, True]
 
 
 def test_after_a_change_of_the_gripper_the_arm_is_near_contact_for_a_while(policy: LoadedPolicy) -> None:

@@ -187,16 +187,19 @@ class GateConfig(_Checked):
 
 
 class GuardConfig(_Checked):
-    """Where no gate may be confident, and every step is decoded as the cautious ones are.
+    """Where no gate may be confident and every step is decoded as the cautious ones are; and when none is skipped.
 
     Attributes:
         contact_steps: control periods around a change of the gripper, in the demonstrations and in the arm's own past.
         contact_travel_m: distance that the arm may travel after the last gripper change before it counts as free; 0:
             not asked.
+        scene_change: no step is skipped whose image changed by more than this where nothing moved a control period
+            ago (:class:`~vla_sd_ros.decoding.scene.SceneChange`, 0 to 1); None: skipped steps do not look.
     """
 
     contact_steps: Steps = 0
     contact_travel_m: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    scene_change: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
 
     @property
     def needs_neighbours(self) -> bool:

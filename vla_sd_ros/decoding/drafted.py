@@ -59,8 +59,8 @@ class Outcome:
 class DraftedDecoder:
     """Decodes with drafts.
 
-    What it remembers changes when an action is finished; a decode that raises leaves nothing behind but the
-    measurement of where the arm was. Not safe for calls from two threads at once.
+    What it remembers changes when an action is finished; a decode that raises leaves nothing behind but where the arm
+    was and what the camera saw. Not safe for calls from two threads at once.
 
     Args:
         policy: shared with other decoders; not changed.
@@ -106,7 +106,10 @@ class DraftedDecoder:
         near_contact = is_near_contact(parts.config.guard, memory)
         verdict = self._judge(memory, perception, near_contact, trouble)
         step = parts.confident if verdict.confident and parts.confident is not None else parts.cautious
-        tokens = None if step.skip is None or trouble else step.skip.propose(memory, perception)
+        with watch.stage("preprocess"):
+            self._look(memory, perception)
+        may_skip = not (memory.scene_changed or trouble)
+        tokens = step.skip.propose(memory, perception) if step.skip is not None and may_skip else None
         if tokens is None:
             outcome = self._decode(step, memory, perception, usable, watch)
             tokens = outcome.completion.result()
@@ -144,6 +147,11 @@ class DraftedDecoder:
     def _steps(self) -> tuple[StepParts, ...]:
         confident = self._parts.confident
         return (self._parts.cautious,) if confident is None else (confident, self._parts.cautious)
+
+    def _look(self, memory: EpisodeMemory, perception: Perception) -> None:
+        limit = self._parts.config.guard.scene_change
+        if limit is not None and memory.scene.look(perception.image) > limit:
+            memory.scene_changed = True
 
     def _judge(self, memory: EpisodeMemory, perception: Perception, near_contact: bool, trouble: str) -> GateVerdict:
         if self._parts.gate is None or trouble:
@@ -246,6 +254,7 @@ class DraftedDecoder:
         memory.tail_cooldown = max(0, memory.tail_cooldown - 1)
         if not skipped:
             memory.decoded += 1
+            memory.scene_changed = False
             memory.deviation_bins = outcome.moved_bins
             memory.anchor = seen[0] if len(seen) else None
             memory.anchor_tokens = tokens

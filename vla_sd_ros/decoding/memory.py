@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vla_sd_ros.actions.bins import ActionBins, Ids
+from vla_sd_ros.decoding.scene import SceneChange
 from vla_sd_ros.drafting.history import ActionHistory
 from vla_sd_ros.kinematics.position_window import PositionWindow
 from vla_sd_ros.retrieval.neighbour import Neighbour
@@ -33,6 +34,8 @@ class EpisodeMemory:
         spreads: disagreement of the nearest demonstrations at the last steps, oldest first.
         steps_since_gripper_change: control periods; large before the first change.
         gripper_change_position: where the end effector was then; None before the first change.
+        scene: the images, coarsely.
+        scene_changed: whether something has moved that no decode has seen yet.
     """
 
     history: ActionHistory = field(default_factory=ActionHistory)
@@ -46,6 +49,8 @@ class EpisodeMemory:
     spreads: tuple[float, ...] = ()
     steps_since_gripper_change: int = 1_000_000
     gripper_change_position: npt.NDArray[np.float64] | None = None
+    scene: SceneChange = field(default_factory=SceneChange)
+    scene_changed: bool = False
 
     def newest_position(self) -> npt.NDArray[np.float64] | None:
         """Where the end effector is, float64 [3], m; None where it is not known."""

@@ -12,7 +12,7 @@ from vla_sd_ros.decoding.autoregressive import choose_view
 from vla_sd_ros.decoding.stage_times import Stopwatch
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.retrieval.neighbour import Neighbour
-from vla_sd_ros.types import KinematicState, Observation
+from vla_sd_ros.types import KinematicState, Observation, Rgb
 
 #: (instruction, patch features [P, Dv], end-effector position or None, k) -> neighbours, most similar first.
 Search = Callable[[str, np.ndarray, "np.ndarray | None", int], Sequence[Neighbour]]
@@ -51,10 +51,15 @@ class Perception:
         self.degraded = ""
 
     @cached_property
+    def image(self) -> Rgb:
+        """What the camera saw, uint8 [S, S, 3]."""
+        return choose_view(self._observation, self._view)
+
+    @cached_property
     def features(self) -> torch.Tensor:
         """Patch features [1, P, Dv]."""
         with self._watch.stage("preprocess"):
-            pixels = self._policy.prepare_pixels(choose_view(self._observation, self._view))
+            pixels = self._policy.prepare_pixels(self.image)
         with self._watch.stage("vision"):
             return self._policy.model.patch_features(pixels)
 
