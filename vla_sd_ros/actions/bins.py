@@ -59,11 +59,12 @@ class ActionBins:
             ValueError: where an id is not an action id.
         """
         array = np.asarray(ids)
-        if not np.issubdtype(array.dtype, np.integer):
+        if array.dtype.kind not in "iu":
             raise ValueError(f"token ids must be integers, not {array.dtype}")
-        if ((array < self.first_id) | (array >= self.vocab_size)).any():
+        index = self.vocab_size - 1 - array.astype(np.int64)
+        if array.size and (index.min() < 0 or index.max() >= N_BINS):
             raise ValueError(f"not action ids: {array.tolist()}; legal: {self.first_id} to {self.vocab_size - 1}")
-        return np.clip(self.vocab_size - array.astype(np.int64) - 1, 0, N_BINS - 2)
+        return np.minimum(index, N_BINS - 2)
 
     def normalised_from_ids(self, ids: npt.ArrayLike) -> Values:
         """Bin centres in (-1, 1) of token ids, any shape.
