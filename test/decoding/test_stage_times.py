@@ -57,3 +57,37 @@ def test_an_action_of_a_wrong_shape_type_or_value_cannot_be_made(
 ) -> None:
     with pytest.raises(ValueError, match=named):
         DecodedAction(tokens, values, "ar", StageTimes(), DecodeCounts(forward_passes=7))
+
+
+class Mark:
+    """A moment of a device that is 5 ms late."""
+
+    clock_ms = 0.0
+    waited = 0
+
+    def __init__(self) -> None:
+        self.at_ms = Mark.clock_ms + 5.0
+
+    def synchronize(self) -> None:
+        Mark.waited += 1
+
+    def elapsed_time(self, other: Mark) -> float:
+        return other.at_ms - self.at_ms
+
+
+def test_on_a_device_stages_are_measured_by_its_clock_and_waited_for_once() -> None:
+    Mark.clock_ms, Mark.waited = 0.0, 0
+    watch = Stopwatch(torch.device("cpu"), mark=Mark)
+    for name, lasts_ms in (("vision", 3.0), ("prefill", 4.0), ("vision", 1.0)):
+        with watch.stage(name):
+            Mark.clock_ms += lasts_ms
+    assert Mark.waited == 0, "nothing waits at a seam"
+    times = watch.read()
+    assert (times.vision_ms, times.prefill_ms, Mark.waited) == (4.0, 4.0, 1)
+
+
+def test_a_stage_of_a_device_that_raises_is_not_counted() -> None:
+    watch = Stopwatch(torch.device("cpu"), mark=Mark)
+    with pytest.raises(KeyError), watch.stage("vision"):
+        raise KeyError("x")
+    assert watch.read().vision_ms == 0

@@ -263,6 +263,15 @@ def test_compressed_images_are_decoded_and_a_broken_one_is_refused(probe: Probe)
         camera.refuse(broken, "does not decode")
 
 
+def test_an_openvla_camera_stretches_the_whole_image_and_enlarges_its_middle(probe: Probe) -> None:
+    parameters = {"resize": "lanczos3", "crop": "after", "crop_fraction": 0.9486833, "image_size_px": 224}
+    with NodeProcess("camera_node", {**parameters, "width_px": 0, "height_px": 0}, ("-r", "__ns:=/openvla")):
+        camera = Camera(probe, "openvla").warm_up()
+        wide = colour_card(120, 160)
+        seen = camera.observe(image(wide, stamp_ns=time.time_ns()))
+        assert (pixels_of(seen)[0] == fit_image(wide, 224, 0.9486833, "lanczos3", "after")).all()
+
+
 def test_an_illegal_parameter_ends_the_node_and_says_what_is_legal() -> None:
     with NodeProcess("camera_node", {"transport": "theora", "max_age_s": -1.0}, ("-r", "__ns:=/refused")) as process:
         assert process.wait(60.0) == 1

@@ -117,6 +117,8 @@ def test_the_parameter_files_are_legal(
         ("camera_node", CameraConfig, {"views": ["camera", "camera"]}, ["views", "repeat"]),
         ("camera_node", CameraConfig, {"views": ["a", "b", "c"]}, ["views", "at most 2"]),
         ("camera_node", CameraConfig, {"crop_fraction": 1.5}, ["crop_fraction", "1.5"]),
+        ("camera_node", CameraConfig, {"resize": "letterbox"}, ["resize", "letterbox", "'bicubic' or 'lanczos3'"]),
+        ("camera_node", CameraConfig, {"crop": "around"}, ["crop", "around", "'before' or 'after'"]),
         ("camera_node", CameraConfig, {"max_age_s": float("inf")}, ["max_age_s", "finite"]),
         ("kinematic_state_node", KinematicStateConfig, {"max_skew_s": 0.0}, ["max_skew_s", "greater than 0"]),
         ("kinematic_state_node", KinematicStateConfig, {"gripper_open": float("nan")}, ["gripper_open", "finite"]),

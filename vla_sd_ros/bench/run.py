@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import queue
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ from vla_sd_ros.bench.episode_runner import CAMERA, SI_IN_BASE_AXES, EpisodeRunn
 from vla_sd_ros.bench.plan import BenchPlan, Piece, pieces_of
 from vla_sd_ros.bench.played_episode import EpisodeJournal, PlayedEpisode
 from vla_sd_ros.bench.shadow import ShadowDecoder
-from vla_sd_ros.policy.checkpoint import WEIGHTS_FILE, load_policy
+from vla_sd_ros.policy.checkpoint import load_policy, policy_weight_files
+from vla_sd_ros.policy.loaded import files_fingerprint
 from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.sim.world import LiberoWorld
 
@@ -33,15 +33,9 @@ def weights_fingerprint(policy: Path) -> str:
     """SHA-256 of a checkpoint's weights, as ``LoadedPolicy.fingerprint`` gives it.
 
     Raises:
-        ValueError: there are no weights in the folder.
+        CheckpointError: there are no weights in the folder.
     """
-    if not (policy / WEIGHTS_FILE).is_file():
-        raise ValueError(f"policy: {policy} holds no {WEIGHTS_FILE}")
-    digest = hashlib.sha256()
-    with (policy / WEIGHTS_FILE).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return files_fingerprint(policy_weight_files(policy))
 
 
 def run_plan(

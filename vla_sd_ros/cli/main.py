@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from vla_sd_ros.cli import bench, calibrate, demo, doctor, evaluate, index, train, train_drafter
+from vla_sd_ros.cli import bench, calibrate, demo, doctor, evaluate, index, model, train, train_drafter
 
 app = typer.Typer(
     name="vla-sd",
@@ -24,6 +24,7 @@ app.command("calibrate")(calibrate.calibrate)
 train.app.command("drafter")(train_drafter.drafter)
 app.add_typer(train.app, name="train")
 app.add_typer(index.app, name="index")
+app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 
 

@@ -13,6 +13,7 @@ from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.runtime import decode_one, prefill
 from vla_sd_ros.types import KinematicState, Observation
+from vla_sd_ros.verification.tree_forward import read_finite
 
 
 class AutoregressiveDecoder:
@@ -30,7 +31,7 @@ class AutoregressiveDecoder:
     def __init__(self, policy: LoadedPolicy, view: str | None = None) -> None:
         self._policy = policy
         self._view = view
-        self._cache = policy.model.new_cache()
+        self._cache = policy.model.new_cache(ready=True)
 
     @torch.inference_mode()
     def decode(self, observation: Observation, state: KinematicState | None = None) -> DecodedAction:
@@ -39,6 +40,7 @@ class AutoregressiveDecoder:
         Raises:
             EmptyInstruction: the instruction is empty.
             ValueError: the image is not of the policy's size, or the view is missing or ambiguous.
+            NonFiniteState: the policy gave numbers that are not finite.
         """
         policy, watch = self._policy, Stopwatch(self._policy.device)
         with watch.stage("preprocess"):
@@ -75,12 +77,15 @@ def greedy_tokens(
 
     Returns:
         int64 [7]; ids stay tensors until the last one is known, so that no step waits for the host.
+
+    Raises:
+        NonFiniteState: the scores are not finite; the cache is cleared.
     """
-    tokens = [first_logits.argmax(-1, keepdim=True) + policy.config.first_action_id]
+    scores, tokens = [first_logits], [first_logits.argmax(-1, keepdim=True) + policy.config.first_action_id]
     for step in range(N_DOF - 1):
-        logits = decode_one(policy.model, cache, tokens[-1], position + step)
-        tokens.append(logits.argmax(-1, keepdim=True) + policy.config.first_action_id)
-    return np.asarray(torch.cat(tokens).cpu().numpy(), dtype=np.int64)
+        scores.append(decode_one(policy.model, cache, tokens[-1], position + step))
+        tokens.append(scores[-1].argmax(-1, keepdim=True) + policy.config.first_action_id)
+    return read_finite(torch.cat(tokens), torch.cat(scores), cache)
 
 
 def choose_view(observation: Observation, view: str | None) -> npt.NDArray[np.uint8]:

@@ -73,7 +73,7 @@ class DraftedDecoder:
         self._parts = parts
         self._view = view
         largest = max(step.max_nodes for step in parts.config.steps)
-        self._cache: KeyValueCache = policy.model.new_cache(N_DOF + max(largest, 64))
+        self._cache: KeyValueCache = policy.model.new_cache(N_DOF + max(largest, 64), ready=True)
         self._memory = EpisodeMemory()
 
     def reset(self) -> None:

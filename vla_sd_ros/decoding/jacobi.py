@@ -40,7 +40,7 @@ class JacobiCompletion:
     def complete(
         self, cache: KeyValueCache, forward: TreeForward, tree: DraftTree, completion: Completion
     ) -> Completion:
-        """Forwards until nothing changes.
+        """Forwards until nothing changes. Each is read once on the host: what it says decides whether there is another.
 
         Args:
             cache: holds the prefix and, from ``forward.first_slot`` on, the tree.

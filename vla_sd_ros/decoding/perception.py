@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -11,6 +12,8 @@ import torch
 from vla_sd_ros.decoding.autoregressive import choose_view
 from vla_sd_ros.decoding.stage_times import Stopwatch
 from vla_sd_ros.policy.loaded import LoadedPolicy
+from vla_sd_ros.policy.transfer import to_host
+from vla_sd_ros.retrieval.keys import GRID_CELLS
 from vla_sd_ros.retrieval.neighbour import Neighbour
 from vla_sd_ros.types import KinematicState, Observation, Rgb
 
@@ -85,10 +88,32 @@ class Perception:
             return ()
         features = self.features
         with self._watch.stage("search"):
-            array = features[0].float().cpu().numpy()
+            array = features_for_search(features[0])
             position = None if self.state is None else self.state.position
             try:
                 return self._search(self._observation.instruction, array, position, self._k)
             except (ValueError, KeyError, OSError, RuntimeError) as error:
                 self.degraded = f"no demonstrations: {error}"
                 return ()
+
+
+def features_for_search(features: torch.Tensor) -> np.ndarray:
+    """Patch features [P, Dv] on the host, float32; from a GPU as coarse as the keys are, so that the copy is small."""
+    return np.asarray(to_host(coarse_features(features) if features.is_cuda else features.float()))
+
+
+def coarse_features(features: torch.Tensor) -> torch.Tensor:
+    """Means over the cells of the keys' grid: patch features of a coarser image, which give the same key.
+
+    Args:
+        features: [P, Dv], row by row; of no square, or of one that the grid does not divide, they stay as they are.
+
+    Returns:
+        float32 [cells ** 2, Dv].
+    """
+    patches, width = features.shape
+    side = math.isqrt(patches)
+    if side * side != patches or side % GRID_CELLS:
+        return features.float()
+    part = side // GRID_CELLS
+    return features.float().view(GRID_CELLS, part, GRID_CELLS, part, width).mean(dim=(1, 3)).view(-1, width)

@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 
 from vla_sd_ros.msg import Observation
-from vla_sd_ros.policy.image import fit_image
+from vla_sd_ros.policy.image import Crop, Resize, fit_image
 from vla_sd_ros.ros import qos
 from vla_sd_ros.ros.arrays import as_byte_array
 from vla_sd_ros.ros.diagnostics import Diagnostics
@@ -39,7 +39,9 @@ class CameraConfig(BaseModel):
             ``<name>/image_raw/compressed``, to be remapped.
         transport: raw or compressed.
         image_size_px: side of the square image that the policy takes.
-        crop_fraction: share of the shorter side that a centred square crop keeps, as in training.
+        resize: filter that the policy was trained on: area, bicubic or lanczos3 (see ``fit_image``).
+        crop: before the resize a centred square of the camera's image, after it the middle of the stretched image.
+        crop_fraction: share of the (shorter) side that the crop keeps, as in training.
         width_px: expected width of the camera's image; 0 accepts any.
         height_px: expected height; 0 accepts any.
         encodings: accepted encodings.
@@ -52,6 +54,8 @@ class CameraConfig(BaseModel):
     views: Annotated[list[str], Field(min_length=1, max_length=2)] = ["camera"]
     transport: Literal["raw", "compressed"] = "raw"
     image_size_px: Annotated[int, Field(ge=14, le=1024)]
+    resize: Resize = "area"
+    crop: Crop = "before"
     crop_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     width_px: Annotated[int, Field(ge=0)] = 0
     height_px: Annotated[int, Field(ge=0)] = 0
@@ -105,7 +109,8 @@ class CameraNode(Node):
         except InvalidImage as error:
             self._diagnostics.fault("image_rejected", f"{view}: {error}")
             return
-        fitted = fit_image(rgb, self._config.image_size_px, self._config.crop_fraction)
+        config = self._config
+        fitted = fit_image(rgb, config.image_size_px, config.crop_fraction, config.resize, config.crop)
         self._latest[view] = (stamp_ns, message.header.frame_id, fitted)
         self._diagnostics.heard(view)
         self._publish_if_complete()

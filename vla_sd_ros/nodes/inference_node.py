@@ -21,6 +21,7 @@ from vla_sd_ros.msg import Observation as ObservationMessage
 from vla_sd_ros.nodes.decoder_host import DecoderHost
 from vla_sd_ros.nodes.decoder_parameter import DECODER, DecoderParameter
 from vla_sd_ros.nodes.inference_config import InferenceConfig
+from vla_sd_ros.policy.acceleration import accelerate
 from vla_sd_ros.policy.checkpoint import load_policy
 from vla_sd_ros.policy.precision import choose_dtype
 from vla_sd_ros.policy.prompt import clean_instruction
@@ -57,7 +58,7 @@ class InferenceNode(ManagedNode):
         self._decoder = DecoderParameter(self)
 
     def set_up(self) -> None:
-        """Loads the policy, tests that it sees, warms it up and connects."""
+        """Loads the policy, tests that it sees as it is going to run, warms it up and connects."""
         config = read_parameters(self, InferenceConfig, settable=[DECODER])
         torch.set_num_threads(config.threads)
         policy = load_policy(
@@ -66,6 +67,7 @@ class InferenceNode(ManagedNode):
             device=config.device,
             statistics_key=config.statistics_key or None,
         )
+        accelerate(policy, config.runtime_options)
         self_test(policy)
         policy.warm_up(WARM_UP_DECODES)
         self._config = config

@@ -24,6 +24,10 @@ from vla_sd_ros.policy.llama import rotary_table
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.memory import require_memory
 from vla_sd_ros.policy.model import VisionLanguageActionModel, pack_for_cpu
+from vla_sd_ros.policy.openvla.adapter import has_adapter
+from vla_sd_ros.policy.openvla.loading import inspect, read_model
+from vla_sd_ros.policy.openvla.published import is_published
+from vla_sd_ros.policy.openvla.shards import CheckpointError, weight_files
 from vla_sd_ros.policy.tokenizer import load_tokenizer
 
 WEIGHTS_FILE = "model.safetensors"
@@ -31,10 +35,6 @@ CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 STATISTICS_FILE = "dataset_statistics.json"
 RECIPE_FILE = "recipe.json"
-
-
-class CheckpointError(ValueError):
-    """A policy's folder is incomplete or inconsistent; the message names the file."""
 
 
 def save_policy(
@@ -83,7 +83,8 @@ def load_policy(
     """Reads a policy's folder; everything that can be wrong is checked before the weights are read.
 
     Args:
-        directory: written by :func:`save_policy`.
+        directory: written by :func:`save_policy`; or in the layout of ``openvla/openvla-7b`` and its fine-tunes; or of
+            a LoRA adapter for one of those.
         dtype: float32, bfloat16 or float16.
         statistics_key: data set whose statistics un-normalise the actions; None takes the only one.
         device: where the weights go.
@@ -95,6 +96,8 @@ def load_policy(
         InsufficientMemory: the weights do not fit.
         ValueError: malformed statistics, or a tokenizer of another vocabulary.
     """
+    if is_published(directory) or has_adapter(directory):
+        return _load_published(directory, dtype, statistics_key, torch.device(device), attention)
     required = (WEIGHTS_FILE, CONFIG_FILE, TOKENIZER_FILE, STATISTICS_FILE)
     missing = [name for name in required if not (directory / name).is_file()]
     if missing:
@@ -125,9 +128,37 @@ def _load_model(
     if bad:
         raise CheckpointError(f"{weights}: not finite: {', '.join(bad[:4])}")
     model.load_state_dict(state, assign=True)
-    model.language_model.rotary = rotary_table(config.llama).to(device, dtype)
+    return _made_ready(model, dtype, device)
+
+
+def _load_published(
+    directory: Path, dtype: torch.dtype, statistics_key: str | None, device: torch.device, attention: AttentionKernel
+) -> LoadedPolicy:
+    checkpoint = inspect(directory, attention)
+    statistics = load_statistics(checkpoint.statistics, statistics_key)
+    tokenizer = load_tokenizer(checkpoint.base / TOKENIZER_FILE, checkpoint.config)
+    model = _made_ready(read_model(checkpoint, dtype, device), dtype, device)
+    first, *further = checkpoint.weight_files
+    return LoadedPolicy(model, tokenizer, statistics, first, further)
+
+
+def _made_ready(
+    model: VisionLanguageActionModel, dtype: torch.dtype, device: torch.device
+) -> VisionLanguageActionModel:
+    model.language_model.rotary = rotary_table(model.config.llama).to(device, dtype)
     model = model.eval().requires_grad_(False)
     return pack_for_cpu(model) if device.type == "cpu" else model
+
+
+def policy_weight_files(directory: Path) -> tuple[Path, ...]:
+    """The files that a policy's weights come from, in the order of its fingerprint.
+
+    Raises:
+        CheckpointError: some are missing.
+    """
+    if is_published(directory) or has_adapter(directory):
+        return inspect(directory).weight_files
+    return weight_files(directory)
 
 
 def _read_weights(file: Any, names: Iterable[str], dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor]:

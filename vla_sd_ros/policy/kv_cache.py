@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
+
+from vla_sd_ros.policy.transfer import to_device
+
+
+class LayerStore(Protocol):
+    """Where a layer puts the keys and values of its queries, and what it may attend to then."""
+
+    def update(
+        self, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`KeyValueCache.update`."""
+        ...
 
 
 class KeyValueCache(nn.Module):
@@ -22,6 +35,7 @@ class KeyValueCache(nn.Module):
         head_width: width of one head.
         dtype: of keys and values.
         device: where they live.
+        reserved: slots after the longest sequence that no sequence uses; they are for the graph runtime.
     """
 
     keys: torch.Tensor
@@ -35,16 +49,18 @@ class KeyValueCache(nn.Module):
         head_width: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
+        reserved: int = 0,
     ) -> None:
         super().__init__()
-        shape = (layers, 1, heads, max_slots, head_width)
+        self.reserved = reserved
+        shape = (layers, 1, heads, max_slots + reserved, head_width)
         self.register_buffer("keys", torch.zeros(shape, dtype=dtype, device=device), persistent=False)
         self.register_buffer("values", torch.zeros(shape, dtype=dtype, device=device), persistent=False)
         self._slice_layers()
 
     def _slice_layers(self) -> None:
         # One view per layer, made once: slicing is a notable share of a small model's step.
-        self._layers = list(zip(self.keys, self.values, strict=True))
+        self.layers = list(zip(self.keys, self.values, strict=True))
 
     def _apply(self, *args: Any, **kwargs: Any) -> KeyValueCache:
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
@@ -54,11 +70,16 @@ class KeyValueCache(nn.Module):
     @property
     def max_slots(self) -> int:
         """Longest sequence the cache can hold."""
-        return self.keys.shape[3]
+        return self.keys.shape[3] - self.reserved
+
+    def clear(self) -> None:
+        """Zeroes all slots: what is not finite would reach a runtime that reads every slot, even behind a mask."""
+        self.keys.zero_()
+        self.values.zero_()
 
     def gather(self, start: int, offsets: Sequence[int]) -> None:
         """Moves the slots ``start + offsets[i]`` of every layer to ``start + i``: an accepted path of a draft tree."""
-        index = torch.tensor(offsets, device=self.keys.device) + start
+        index = to_device(np.array(offsets, dtype=np.int64) + start, self.keys.device)
         stop = start + len(offsets)
         for part in (self.keys, self.values):
             part[:, :, :, start:stop] = part.index_select(3, index)
@@ -78,7 +99,7 @@ class KeyValueCache(nn.Module):
             Keys and values, [1, H, start + S, d].
         """
         stop = start + keys.shape[2]
-        all_keys, all_values = self._layers[layer]
+        all_keys, all_values = self.layers[layer]
         seen_keys, seen_values = all_keys[:, :, :stop], all_values[:, :, :stop]
         seen_keys[:, :, start:] = keys
         seen_values[:, :, start:] = values

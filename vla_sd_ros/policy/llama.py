@@ -6,21 +6,44 @@ of drafts (queries of any number with positions and mask of their own).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from vla_sd_ros.policy.attention import attend
 from vla_sd_ros.policy.config import AttentionKernel, LlamaConfig
-from vla_sd_ros.policy.kv_cache import KeyValueCache
+from vla_sd_ros.policy.kv_cache import KeyValueCache, LayerStore
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
 
 
+class CachedForward(Protocol):
+    """Another way to compute :meth:`Llama.forward` where there is a cache."""
+
+    def __call__(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor | None,
+        mask: torch.Tensor | None,
+        cache: KeyValueCache,
+        start: int,
+        outputs: int | None,
+    ) -> torch.Tensor | None:
+        """The states, or None where this way does not serve."""
+        ...
+
+
 class Llama(nn.Module):
-    """Token embedding, decoder layers, final norm and output matrix."""
+    """Token embedding, decoder layers, final norm and output matrix.
+
+    Attributes:
+        cached_forward: asked first where there is a cache; None: layers are called one by one.
+    """
 
     rotary: torch.Tensor
+    cached_forward: CachedForward | None = None
 
     def __init__(self, config: LlamaConfig, kernel: AttentionKernel = "eager") -> None:
         super().__init__()
@@ -44,7 +67,8 @@ class Llama(nn.Module):
 
         Args:
             embeddings: [B, S, width]; B is 1 where there is a cache.
-            positions: int64 [S], rotary positions; None: ``start`` to ``start + S``.
+            positions: int64 [S], rotary positions; None: ``start`` to ``start + S``. They and the mask may lie on the
+                host: they are brought to the device without waiting for it.
             mask: which of the ``start + S`` slots each query may attend, broadcastable to [B, H, S, start + S];
                 boolean (true: may attend) or additive; None: causal.
             cache: keys and values of the slots before ``start``; receives those of the queries.
@@ -62,17 +86,48 @@ class Llama(nn.Module):
         limit = self.config.max_positions if cache is None else min(self.config.max_positions, cache.max_slots)
         if stop > limit:
             raise ValueError(f"sequence of {stop} positions; legal: up to {limit}")
-        if mask is None and length > 1:
+        if cache is not None and self.cached_forward is not None:
+            states = self.cached_forward(embeddings, positions, mask, cache, start, outputs)
+            if states is not None:
+                return states
+        if mask is not None:
+            mask = mask.to(embeddings.device, non_blocking=True)
+        elif length > 1:
             mask = causal_mask(length, start, embeddings.device)
-        table = self.rotary[:, start:stop] if positions is None else self.rotary[:, positions]
+        if positions is None:
+            table = self.rotary[:, start:stop]
+        else:
+            table = self.rotary[:, positions.to(embeddings.device, non_blocking=True)]
+        hidden = embeddings.to(self.norm.weight.dtype)
+        return self.run_layers(hidden, table, mask, cache, start, length if outputs is None else outputs)
+
+    def run_layers(
+        self,
+        hidden: torch.Tensor,
+        table: torch.Tensor,
+        mask: torch.Tensor | None,
+        cache: LayerStore | None,
+        start: int,
+        outputs: int,
+    ) -> torch.Tensor:
+        """All layers and the final norm, with nothing left to find out: [B, S, width] to [B, outputs, width].
+
+        Args:
+            hidden: embeddings in the norms' dtype.
+            table: the queries' rows of ``rotary``, [2, S, head_width].
+            mask: as in :meth:`forward`, of all slots that ``cache`` shows, on the device.
+            cache: takes the queries' keys and values.
+            start: first slot of the queries, for ``cache``.
+            outputs: how many of the last queries' states are wanted.
+        """
         cosine, sine = table[:, :, None, None].unbind(0)
         rotary = (cosine, sine)
-        hidden = embeddings.to(self.norm.weight.dtype)
+        length = hidden.shape[1]
         *inner, last = self.layers
         for layer in inner:
             hidden = layer(hidden, rotary, mask, cache, start, length)
-        hidden = last(hidden, rotary, mask, cache, start, length if outputs is None else outputs)
-        return self.norm(hidden)
+        states: torch.Tensor = self.norm(last(hidden, rotary, mask, cache, start, outputs))
+        return states
 
 
 class DecoderLayer(nn.Module):
@@ -90,7 +145,7 @@ class DecoderLayer(nn.Module):
         hidden: torch.Tensor,
         rotary: Rotary,
         mask: torch.Tensor | None,
-        cache: KeyValueCache | None,
+        cache: LayerStore | None,
         start: int,
         outputs: int,
     ) -> torch.Tensor:
@@ -116,7 +171,7 @@ class CausalAttention(nn.Module):
         hidden: torch.Tensor,
         rotary: Rotary,
         mask: torch.Tensor | None,
-        cache: KeyValueCache | None,
+        cache: LayerStore | None,
         start: int,
         outputs: int,
     ) -> torch.Tensor:

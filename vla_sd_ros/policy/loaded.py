@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,11 @@ from vla_sd_ros.actions.bins import N_DOF, ActionBins, Values
 from vla_sd_ros.actions.statistics import ActionStatistics
 from vla_sd_ros.policy.config import PolicyConfig
 from vla_sd_ros.policy.image import pixel_values
+from vla_sd_ros.policy.image_upload import ImageUpload
 from vla_sd_ros.policy.model import VisionLanguageActionModel
 from vla_sd_ros.policy.runtime import decode_one, prefill
 from vla_sd_ros.policy.tokenizer import PromptTokenizer
+from vla_sd_ros.policy.transfer import to_device
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class LoadedPolicy:
         tokenizer: of the same checkpoint.
         statistics: of the chosen data set.
         weights_path: file the weights came from; None for a model made in memory.
+        further_weights: other files that they came from: shards, the base of an adapter.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class LoadedPolicy:
         tokenizer: PromptTokenizer,
         statistics: ActionStatistics,
         weights_path: Path | None = None,
+        further_weights: Sequence[Path] = (),
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.statistics = statistics
         self.bins = ActionBins(model.config.vocabulary_size)
         self._weights_path = weights_path
+        self._further_weights = tuple(further_weights)
         self._prompt: tuple[str, torch.Tensor] | None = None
 
     @property
@@ -69,10 +74,9 @@ class LoadedPolicy:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the weights, 64 hexadecimal digits: of the file, or of the tensors of a model in memory."""
+        """SHA-256 of the weights, 64 hexadecimal digits: of the files, or of the tensors of a model in memory."""
         if self._weights_path is not None:
-            with self._weights_path.open("rb") as file:
-                return _file_digest(file)
+            return files_fingerprint((self._weights_path, *self._further_weights))
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
@@ -81,7 +85,13 @@ class LoadedPolicy:
 
     def prepare_pixels(self, rgb: npt.NDArray[np.uint8]) -> torch.Tensor:
         """One image of the model's size, uint8 [S, S, 3], as pixels [1, 6, S, S] in the model's dtype and device."""
+        if self.device.type == "cuda":
+            return self._upload(rgb)
         return pixel_values(rgb, self.config).unsqueeze(0).to(self.device, self.dtype)
+
+    @cached_property
+    def _upload(self) -> ImageUpload:
+        return ImageUpload(self.config, self.device, self.dtype)
 
     def prepare_prompt(self, instruction: str) -> torch.Tensor:
         """Ids of an instruction's prompt, int64 [1, T]; the last instruction's are remembered.
@@ -92,7 +102,8 @@ class LoadedPolicy:
         remembered = self._prompt
         if remembered is not None and remembered[0] == instruction:
             return remembered[1]
-        ids = torch.tensor([self.tokenizer.encode_instruction(instruction)], device=self.device)
+        encoded = np.array([self.tokenizer.encode_instruction(instruction)], dtype=np.int64)
+        ids = to_device(encoded, self.device)
         self._prompt = (instruction, ids)
         return ids
 
@@ -116,8 +127,11 @@ class LoadedPolicy:
         logger.debug("policy warmed up in %d rounds", rounds)
 
 
-def _file_digest(file: BinaryIO) -> str:
+def files_fingerprint(files: Sequence[Path]) -> str:
+    """SHA-256 of files, one after the other, 64 hexadecimal digits."""
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()

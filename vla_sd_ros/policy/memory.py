@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import psutil
 import torch
+
+if TYPE_CHECKING:
+    from vla_sd_ros.policy.config import LlamaConfig
+    from vla_sd_ros.policy.quantisation import Quantisation
 
 # Activations, cache and the allocator's fragments, as a share of the weights.
 HEADROOM = 0.1
@@ -11,6 +17,33 @@ HEADROOM = 0.1
 
 class InsufficientMemory(RuntimeError):
     """The model does not fit; the message gives the figures."""
+
+
+def weights_bytes(parameters: int, llama: LlamaConfig, dtype: torch.dtype, quantisation: Quantisation = "none") -> int:
+    """Memory of a policy's weights.
+
+    While a policy is being quantised it needs what it needs without: layer after layer is replaced.
+
+    Args:
+        parameters: of the whole policy.
+        llama: its language model, whose linear layers alone are quantised.
+        dtype: of the rest.
+        quantisation: int8 adds a scale per output row; int4 a scale and a zero, bfloat16 each, per 128 weights of rows
+            that are padded to multiples of 1024.
+    """
+    width, mlp = llama.width, llama.mlp_width
+    # Output and input width of the four linear layers of a decoder layer.
+    shapes = ((3 * width, width), (width, width), (2 * mlp, width), (width, mlp))
+    if quantisation == "none":
+        return parameters * dtype.itemsize
+    rest = parameters - llama.depth * sum(rows * columns for rows, columns in shapes)
+    if quantisation == "int8":
+        layer = sum(rows * (columns + dtype.itemsize) for rows, columns in shapes)
+    else:
+        layer = sum(
+            rows * (padded // 2 + padded // 128 * 4) for rows, padded in ((r, -(-c // 1024) * 1024) for r, c in shapes)
+        )
+    return rest * dtype.itemsize + llama.depth * layer
 
 
 def free_memory_bytes(device: torch.device) -> int:

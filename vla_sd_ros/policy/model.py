@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,12 +16,37 @@ from vla_sd_ros.policy.packed_linear import pack_linears
 from vla_sd_ros.policy.projector import FusedProjector
 from vla_sd_ros.policy.vision import FusedVision, LayerScale
 
+#: Slots of a cache come in multiples of this: fused attention wants rows of a mask that are aligned.
+SLOT_MULTIPLE = 16
+
+
+class FixedShapeRuntime(Protocol):
+    """Another way to compute what has the same shape in every action."""
+
+    def vision(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels [B, 6, H, W] to patch features [B, P, Dv]."""
+        ...
+
+    def projector(self, features: torch.Tensor) -> torch.Tensor:
+        """Patch features [B, P, Dv] to embeddings [B, P, hidden]."""
+        ...
+
+    def prepare(self, cache: KeyValueCache, nodes: int) -> None:
+        """Makes ready whatever a decoder may ask of this cache with drafts of up to ``nodes`` tokens."""
+        ...
+
 
 class VisionLanguageActionModel(nn.Module):
     """OpenVLA's architecture at any size.
 
     Sequence: BOS, then the projected patches, then the rest of the prompt, then up to seven action tokens.
+
+    Attributes:
+        runtime: computes what has a fixed shape; None: the modules are called. See
+            :mod:`~vla_sd_ros.policy.acceleration`.
     """
+
+    runtime: FixedShapeRuntime | None = None
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -30,7 +57,8 @@ class VisionLanguageActionModel(nn.Module):
 
     def patch_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Pixels, float [B, 6, H, W] as :func:`~vla_sd_ros.policy.image.pixel_values` gives, to [B, P, Dv]."""
-        features: torch.Tensor = self.vision(pixel_values)
+        see = self.vision if self.runtime is None else self.runtime.vision
+        features: torch.Tensor = see(pixel_values)
         return features
 
     def embed_prefix(self, pixel_values: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
@@ -40,7 +68,8 @@ class VisionLanguageActionModel(nn.Module):
     def join_prefix(self, patch_features: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         """Embeddings [B, P + T, hidden]: BOS, projected patches [B, P, Dv], the rest of ``input_ids`` [B, T]."""
         words = self.language_model.embed_tokens(input_ids)
-        patches = self.projector(patch_features).to(words.dtype)
+        project = self.projector if self.runtime is None else self.runtime.projector
+        patches = project(patch_features).to(words.dtype)
         return torch.cat([words[:, :1], patches, words[:, 1:]], dim=1)
 
     def training_logits(
@@ -81,17 +110,27 @@ class VisionLanguageActionModel(nn.Module):
         weight = self.language_model.lm_head.weight[first:last]
         return F.linear(hidden, weight)
 
-    def new_cache(self, extra_slots: int = N_DOF) -> KeyValueCache:
+    def new_cache(self, extra_slots: int = N_DOF, ready: bool = False) -> KeyValueCache:
         """A cache for the longest prefix and ``extra_slots`` more, on the model's device.
 
         On a CPU it is float32 whatever the weights are: attention over few queries is four times faster than in
         bfloat16 there.
+
+        Args:
+            extra_slots: for a draft, and seven for the action.
+            ready: prepare everything that decoding with it can ask for, as a decoder must before the arm moves;
+                otherwise each is prepared when it is first asked for.
         """
         weight = self.language_model.embed_tokens.weight
         dtype = torch.float32 if weight.device.type == "cpu" else weight.dtype
         llama = self.config.llama
         slots = min(self.config.n_patches + self.config.max_prompt_ids + extra_slots, llama.max_positions)
-        return KeyValueCache(llama.depth, llama.heads, slots, llama.head_width, dtype, weight.device)
+        # One slot that nothing ever attends to, for the queries that fill a bucket up, and an aligned number in all.
+        reserved = 0 if self.runtime is None else SLOT_MULTIPLE - slots % SLOT_MULTIPLE
+        cache = KeyValueCache(llama.depth, llama.heads, slots, llama.head_width, dtype, weight.device, reserved)
+        if ready and self.runtime is not None:
+            self.runtime.prepare(cache, max(0, extra_slots - N_DOF))
+        return cache
 
 
 def pack_for_cpu(model: VisionLanguageActionModel) -> VisionLanguageActionModel:

@@ -46,6 +46,15 @@ class PackedLinear(nn.Module):
         product: torch.Tensor = self._multiply(rows, self._packed, self._bias, "none", [], "")
         return product
 
+    def unpacked(self) -> nn.Linear:
+        """A plain layer of the same weights, for those who must look into them; inference only."""
+        weight = self._packed.to_dense()
+        plain = nn.Linear(weight.shape[1], weight.shape[0], bias=self._bias is not None, device="meta")
+        plain.weight = nn.Parameter(weight, requires_grad=False)
+        if self._bias is not None:
+            plain.bias = nn.Parameter(self._bias, requires_grad=False)
+        return plain
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self._packed.to_dense()
         if self._bias is not None:
@@ -61,11 +70,23 @@ def packing_is_available() -> bool:
 
 
 def pack_linears(module: nn.Module) -> None:
-    """Replaces every linear layer below ``module`` by a packed one; does nothing where packing is not available."""
+    """Replaces every linear layer below ``module`` by a packed one; does nothing where packing is not available.
+
+    Half precision stays as it is: most processors have no packed kernel for it.
+    """
     if not packing_is_available():
         return
     for name, child in list(module.named_children()):
-        if isinstance(child, nn.Linear):
+        if isinstance(child, nn.Linear) and child.weight.dtype != torch.float16:
             setattr(module, name, PackedLinear(child))
         else:
             pack_linears(child)
+
+
+def unpack_linears(module: nn.Module) -> None:
+    """Replaces every packed layer below ``module`` by a plain one."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, PackedLinear):
+            setattr(module, name, child.unpacked())
+        else:
+            unpack_linears(child)

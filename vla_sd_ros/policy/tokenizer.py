@@ -77,6 +77,8 @@ class PromptTokenizer:
         first = tokenizer.encode("in").ids[:1]
         if first != [config.bos_id]:
             raise ValueError(f"tokenizer begins with id {first}; legal: bos_id {config.bos_id}")
+        # Marks like </s> in an instruction are text: nobody's words may end a sentence or begin a second prompt.
+        tokenizer.encode_special_tokens = True
         unknown = getattr(tokenizer.model, "unk_token", None)
         self._unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
 

@@ -42,6 +42,22 @@ def llama_from_transformers(weights: Mapping[str, torch.Tensor]) -> Weights:
     return ours
 
 
+def llama_parts(name: str) -> tuple[str, ...]:
+    """Names in ``LlamaForCausalLM`` of the tensors that, one below the other, are one of our Llama's.
+
+    Raises:
+        KeyError: our Llama has no such tensor.
+    """
+    outer = next((theirs for theirs, ours in _OUTER.items() if name == f"{ours}.weight"), None)
+    if outer is not None:
+        return (f"{outer}.weight",)
+    match = re.match(r"layers\.(\d+)\.(.+)\.weight", name)
+    if match is None:
+        raise KeyError(f"language model: no tensor {name!r}")
+    theirs = _FUSED.get(match[2]) or tuple(theirs for theirs, ours in _INNER.items() if ours == match[2])
+    return tuple(f"model.layers.{match[1]}.{part}.weight" for part in theirs)
+
+
 def llama_to_transformers(weights: Mapping[str, torch.Tensor]) -> Weights:
     """State of our :class:`~vla_sd_ros.policy.llama.Llama` as state of ``LlamaForCausalLM``."""
     theirs = {}

@@ -14,6 +14,7 @@ import torch
 from vla_sd_ros.actions.bins import Ids
 from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.model import VisionLanguageActionModel
+from vla_sd_ros.policy.transfer import to_device, to_host
 from vla_sd_ros.verification.draft_tree import DraftTree
 
 
@@ -47,7 +48,7 @@ def forward_tree(
     start: int,
     tree: DraftTree | None,
 ) -> TreeForward:
-    """Runs the stem, and a tree below it, through the language model.
+    """Runs the stem, and a tree below it, through the language model; waits for the device once, for the choices.
 
     Args:
         model: the policy.
@@ -57,29 +58,44 @@ def forward_tree(
         tree: what is guessed to follow; None or empty: nothing.
 
     Raises:
-        NonFiniteState: the states are not finite.
+        NonFiniteState: the states are not finite; the cache is cleared.
     """
     rows, count = stem.shape[1], 0 if tree is None else len(tree)
     positions = mask = None
     if tree is not None and count:
-        tokens = torch.from_numpy(tree.tokens).to(stem.device)
+        tokens = to_device(tree.tokens, stem.device)
         stem = torch.cat([stem, model.language_model.embed_tokens(tokens)[None].to(stem.dtype)], dim=1)
         if not is_chain(tree):
             base = start + rows
-            positions = torch.from_numpy(np.concatenate([np.arange(start, base), base + tree.depths])).to(stem.device)
-            mask = torch.from_numpy(visibility(rows, start, tree)).to(stem.device)
+            positions = torch.from_numpy(np.concatenate([np.arange(start, base), base + tree.depths]))
+            mask = torch.from_numpy(visibility(rows, start, tree))
     hidden = model.language_model(stem, positions, mask, cache, start, outputs=count + 1)[0]
-    if not bool(torch.isfinite(hidden.sum())):
+    choices = read_finite(model.action_logits(hidden).argmax(-1), hidden, cache)
+    return TreeForward(hidden, choices + model.config.first_action_id, start + rows)
+
+
+def read_finite(numbers: torch.Tensor, behind: torch.Tensor, cache: KeyValueCache) -> Ids:
+    """Brings integers to the host, int64 [N], together with whether what they were read from is finite.
+
+    Args:
+        numbers: int64 [N].
+        behind: the states or scores that they come from, of any shape.
+        cache: is cleared where those are not finite, so that nothing of them is left.
+
+    Raises:
+        NonFiniteState: they are not finite.
+    """
+    finite = torch.isfinite(behind.sum(dtype=torch.float32)).view(1)
+    read = to_host(torch.cat([numbers, finite.to(torch.int64)]))
+    if not read[-1]:
+        cache.clear()
         raise NonFiniteState("the policy's states are not finite: its weights are corrupt, or its input is")
-    choices = model.action_logits(hidden).argmax(-1).cpu().numpy() + model.config.first_action_id
-    return TreeForward(hidden, choices.astype(np.int64), start + rows)
+    return np.asarray(read[:-1], dtype=np.int64)
 
 
 def embed_token(model: VisionLanguageActionModel, token: int) -> torch.Tensor:
-    """A certain token as a stem, [1, 1, W]."""
-    embed = model.language_model.embed_tokens
-    embedding: torch.Tensor = embed(torch.tensor([token], device=embed.weight.device))[None]
-    return embedding
+    """A certain token as a stem, [1, 1, W]; a view of the embedding's row, for which no number is sent anywhere."""
+    return model.language_model.embed_tokens.weight[token].view(1, 1, -1)
 
 
 def is_chain(tree: DraftTree) -> bool:

@@ -1,0 +1,1 @@
+"""OpenVLA's published checkpoints: their files, their names, their configuration, adapters; without remote code."""
