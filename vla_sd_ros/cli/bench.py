@@ -8,10 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from vla_sd_ros.cli import bench_gpu
 from vla_sd_ros.cli.paths import demo_policy, simulation_launch_file
 from vla_sd_ros.ros.share import decoder_presets
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed and success.")
+app.command("gpu")(bench_gpu.gpu)
+app.command("trace")(bench_gpu.trace)
 
 Out = Annotated[Path | None, typer.Option(help="JSON file to write the figures to.")]
 
