@@ -30,8 +30,8 @@ def check(
     ] = True,
 ) -> None:
     """Prints architecture, statistics keys, hash and memory need; status 1 with the reason where it is unfit."""
-    from vla_sd_ros.policy.checkpoint import CheckpointError
     from vla_sd_ros.policy.openvla.loading import inspect
+    from vla_sd_ros.policy.openvla.shards import CheckpointError
     from vla_sd_ros.policy.tokenizer import load_tokenizer
 
     try:
