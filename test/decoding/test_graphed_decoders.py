@@ -133,6 +133,16 @@ def test_a_drafted_action_reads_once_per_forward(
         assert len(sizes) == action.counts.forward_passes
 
 
+@pytest.mark.parametrize("kind", ["plain", "graphed"])
+def test_the_learned_drafter_reads_on_purpose_only(kind: str, request: pytest.FixtureRequest) -> None:
+    decoder = build_decoder(load_decoder_config("naive_sd", PRESETS), request.getfixturevalue(kind))
+    drive(decoder)
+    with HostReads() as reads:
+        action = decoder.decode(observation(0), state_at(STEPS, (0.3, 0.2, 0.2)))
+    assert action.counts.forward_passes > 1
+    assert reads.numbers == 0
+
+
 def test_greedy_decoding_refuses_scores_that_are_not_finite(
     plain: LoadedPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from vla_sd_ros.policy.kv_cache import KeyValueCache
 from vla_sd_ros.policy.llama import RmsNorm, causal_mask, rotary_table
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.policy.packed_linear import pack_linears
+from vla_sd_ros.policy.transfer import to_device, to_host
 from vla_sd_ros.verification.draft_tree import DraftTree
 
 SOURCE = "learned"
@@ -114,8 +115,6 @@ class LearnedDrafter:
         if tokens.min() < self._first_id or tokens.max() >= self._first_id + len(self._embedded):
             last = self._first_id + len(self._embedded) - 1
             raise ValueError(f"tokens: not action ids: {tokens.tolist()}; legal: {self._first_id} to {last}")
-        if not torch.isfinite(hidden).all():
-            raise ValueError("hidden: states of the policy that are not finite")
 
     def _read_prefix(self, hidden: torch.Tensor | None, embeddings: torch.Tensor | None, cache: KeyValueCache) -> int:
         if not self.sees_prefix:
@@ -167,14 +166,16 @@ class _Growth:
             fused, 0, mask, self._cache, self._prefix_rows, prefix_rows=self._prefix_rows, outputs=1
         )[0]
         ids, scores = self._best_children()
+        if not np.isfinite(scores).all():  # seen in what has to be read anyway: no wait of its own
+            raise ValueError("hidden: states of the policy that are not finite")
         return ids[0], scores[0]
 
     def extend(self, tokens: Ids, rows: npt.NDArray[np.int64]) -> Children:
         """What follows the nodes of a beam; see :data:`~vla_sd_ros.drafting.tree_growth.Extend`."""
         count, slot = len(tokens), self._slot
         self._visible = np.concatenate([self._visible[rows], np.eye(count, dtype=np.bool_)], axis=1)
-        mask = None if count == 1 and self._visible.all() else torch.from_numpy(self._visible).to(self._head.device)
-        states = self._states if len(self._states) == count == 1 else self._states[torch.from_numpy(rows)]
+        mask = None if count == 1 and self._visible.all() else to_device(self._visible, self._head.device)
+        states = self._states if len(self._states) == count == 1 else self._states[to_device(rows, self._head.device)]
         self._states = self._network(
             self._fuse(tokens, states),
             self._place,
@@ -189,12 +190,13 @@ class _Growth:
         return self._best_children()
 
     def _fuse(self, tokens: Ids, hidden: torch.Tensor) -> torch.Tensor:
-        index = torch.from_numpy(tokens - self._first_id).to(self._head.device)
+        index = to_device(tokens - self._first_id, self._head.device)
         fused: torch.Tensor = (self._embedded[index] + self._network.from_hidden(hidden))[None]
         return fused
 
     def _best_children(self) -> Children:
         logits = F.linear(self._states, self._head).float()
         best = torch.topk(torch.log_softmax(logits, -1), self._top_k)
-        ids = best.indices.cpu().numpy() + self._first_id
-        return ids, best.values.double().cpu().numpy()
+        # One read for both; ids are far below what a double holds exactly.
+        scores, ids = to_host(torch.stack([best.values.double(), best.indices.double()]))
+        return ids.astype(np.int64) + self._first_id, scores
