@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from counting_backend import Counting
 from decoder_parts import observation, state_at
 from derived_assets import write_policy_with_assets
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,7 +20,6 @@ from vla_sd_ros.decoding.build import build_decoder
 from vla_sd_ros.decoding.interface import DecodedAction, Decoder
 from vla_sd_ros.decoding.presets import load_decoder_config, preset_names
 from vla_sd_ros.policy.checkpoint import load_policy
-from vla_sd_ros.policy.graphs.backend import PlainCalls, Step
 from vla_sd_ros.policy.graphs.runtime import GraphRuntime, install
 from vla_sd_ros.policy.loaded import LoadedPolicy
 from vla_sd_ros.verification import tree_forward
@@ -27,17 +27,6 @@ from vla_sd_ros.verification.tree_forward import NonFiniteState
 
 PRESETS = Path(__file__).parents[2] / "config" / "decoders"
 STEPS = 12
-
-
-class Counting(PlainCalls):
-    """Knows how many steps were prepared."""
-
-    def __init__(self) -> None:
-        self.prepared = 0
-
-    def prepare(self, step: Step) -> Step:
-        self.prepared += 1
-        return super().prepare(step)
 
 
 class HostReads(TorchDispatchMode):

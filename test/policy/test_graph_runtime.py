@@ -7,12 +7,13 @@ import weakref
 
 import pytest
 import torch
+from counting_backend import Counting
 from draft_trees import draft_trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vla_sd_ros.policy.config import PolicyConfig
-from vla_sd_ros.policy.graphs.backend import PlainCalls, Step
+from vla_sd_ros.policy.graphs.backend import PlainCalls
 from vla_sd_ros.policy.graphs.buckets import bucket_for
 from vla_sd_ros.policy.graphs.runtime import GraphRuntime, install
 from vla_sd_ros.policy.kv_cache import KeyValueCache
@@ -24,17 +25,6 @@ from vla_sd_ros.verification.tree_forward import NonFiniteState, forward_tree, k
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
 EXTRA_SLOTS = 64
-
-
-class Counting(PlainCalls):
-    """Knows how many steps were prepared."""
-
-    def __init__(self) -> None:
-        self.prepared = 0
-
-    def prepare(self, step: Step) -> Step:
-        self.prepared += 1
-        return super().prepare(step)
 
 
 @pytest.fixture(scope="module")

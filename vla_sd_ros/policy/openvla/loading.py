@@ -13,6 +13,7 @@ import torch
 from vla_sd_ros.policy.config import AttentionKernel, PolicyConfig
 from vla_sd_ros.policy.memory import require_memory
 from vla_sd_ros.policy.model import VisionLanguageActionModel
+from vla_sd_ros.policy.openvla.adapter import WEIGHTS_FILE as ADAPTER_WEIGHTS_FILE
 from vla_sd_ros.policy.openvla.adapter import Adapter, base_of, has_adapter
 from vla_sd_ros.policy.openvla.names import TOWERS, is_left_out, parts_of
 from vla_sd_ros.policy.openvla.published import policy_config, read_published
@@ -43,7 +44,7 @@ class PublishedCheckpoint:
     @property
     def weight_files(self) -> tuple[Path, ...]:
         """Every file that the weights come from, the adapter's first."""
-        adapter = (Adapter(self.folder).weights_path,) if has_adapter(self.folder) else ()
+        adapter = (self.folder / ADAPTER_WEIGHTS_FILE,) if has_adapter(self.folder) else ()
         return (*adapter, *weight_files(self.base))
 
 

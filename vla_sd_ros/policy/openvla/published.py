@@ -104,7 +104,6 @@ def policy_config(
     published: PublishedConfig,
     tensors: Mapping[str, StoredTensor],
     attention: AttentionKernel,
-    crop_fraction: float = 1.0,
 ) -> PolicyConfig:
     """Our configuration of a checkpoint.
 
@@ -133,7 +132,6 @@ def policy_config(
         "vocabulary_size": llama["embedding_rows"] - published.pad_to_multiple_of,
         "extra_prompt_id": LAST_PROMPT_ID,
         "attention": attention,
-        "crop_fraction": crop_fraction,
     }
     try:
         return PolicyConfig.model_validate(fields)
