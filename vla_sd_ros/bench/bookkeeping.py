@@ -48,19 +48,16 @@ def measure_bookkeeping(
     chosen = {name: decoder_for(choose_decoder(name, presets, folder), policy) for name in decoders}
     outside: dict[str, list[float]] = {name: [] for name in decoders}
     whole: dict[str, list[float]] = {name: [] for name in decoders}
-    for name, decoded, took_ns, _ in _decode_in_turn(chosen, policy, instruction, warm_up + frames, lambda: 0):
+    for name, decoded, took_ns, _ in _decode_in_turn(chosen, policy, instruction, warm_up, frames, lambda: 0):
         if decoded.counts.forward_passes:
             whole[name].append(took_ns / NS_PER_MS)
     with _timed_networks(policy) as network_ns:  # its hooks slow the networks down, not what lies between them
         for name, decoded, took_ns, spent_ns in _decode_in_turn(
-            chosen, policy, instruction, warm_up + frames, network_ns
+            chosen, policy, instruction, warm_up, frames, network_ns
         ):
             if decoded.counts.forward_passes:
                 pixels_ns = decoded.stage_times.preprocess_ms * NS_PER_MS
                 outside[name].append((took_ns - spent_ns - pixels_ns) / NS_PER_MS)
-    for found in (whole, outside):
-        for name in decoders:
-            found[name] = found[name][warm_up:]
     return [
         {
             "decoder": name,
@@ -83,22 +80,31 @@ def format_bookkeeping(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _decode_in_turn(
-    decoders: Mapping[str, Decoder], policy: LoadedPolicy, instruction: str, frames: int, clock: Callable[[], int]
+    decoders: Mapping[str, Decoder],
+    policy: LoadedPolicy,
+    instruction: str,
+    warm_up: int,
+    frames: int,
+    clock: Callable[[], int],
 ) -> Iterator[tuple[str, DecodedAction, int, int]]:
-    """Every decoder on the same images: its name, its action, what it took, and what a clock went on by, ns."""
+    """Every decoder on the same images: its name, its action, what it took, and what a clock went on by, ns.
+
+    The first ``warm_up`` actions of each are not given.
+    """
     rng = np.random.default_rng(0)
     size = policy.config.image_size_px
     image = rng.integers(0, 256, (size, size, 3)).astype(np.float64)
     for decoder in decoders.values():
         decoder.reset()
-    for step in range(frames):
+    for step in range(warm_up + frames):
         image = np.clip(image + rng.normal(0.0, 4.0, image.shape), 0, 255)
         observation = Observation({"camera": image.astype(np.uint8)}, instruction, step)
         for name, decoder in decoders.items():
             before, began = clock(), time.perf_counter_ns()
             decoded = decoder.decode(observation, _state(step))
             took_ns = time.perf_counter_ns() - began
-            yield name, decoded, took_ns, clock() - before
+            if step >= warm_up:
+                yield name, decoded, took_ns, clock() - before
 
 
 @contextmanager
